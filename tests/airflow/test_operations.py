@@ -119,6 +119,32 @@ def test_the_form_marks_no_field_as_required_but_the_operation() -> None:
     assert [name for name, param in form().items() if "null" not in param.schema["type"]] == ["operation"]
 
 
+def test_each_operation_has_a_section_with_its_fields_and_only_these() -> None:
+    """Airflow opens the first section, without a name, and folds the others."""
+    sections: dict[str, list[str]] = {}
+    for name, param in form().items():
+        sections.setdefault(param.schema.get("section", ""), []).append(name)
+    assert next(iter(sections.items())) == ("", ["operation", "confirm", "dry_run"])
+    assert {name: fields for name, fields in sections.items() if name} == {
+        f"Fields of {name}": list(one.params()) for name, one in OPERATIONS.items() if one.params()
+    }
+    assert sections["Fields of backfill"] == ["from", "to"]
+    assert sections["Fields of reset"] == ["keep_output"]
+
+
+def test_the_form_says_which_fields_an_operation_requires() -> None:
+    required = [name for name, param in form().items() if str(param.description).startswith("Required: ")]
+    assert required == ["from", "to", "table", "rename_to", "drop"]
+    asking = "abandon, reset, adopt, rename, retire and drop"
+    assert f"for {asking}. Others do not" in str(form()["confirm"].description)
+
+
+def test_the_operations_are_offered_with_what_they_do() -> None:
+    schema = form()["operation"].schema
+    assert list(schema["values_display"]) == schema["enum"] == ["run", *OPERATIONS]
+    assert schema["values_display"]["retire"] == "retire: stop running the rule; all its data stays"
+
+
 FILLED = {
     "from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z", "where": "n = 1", "stream": "events", "set": ["n=1"],
     "keep_output": True, "table": "lake/t", "rename_to": "two", "as_is": True, "drop": "all", "leave_others": True,
@@ -132,7 +158,8 @@ def test_a_field_of_an_operation_that_was_not_chosen_is_refused() -> None:
         for name in of:
             check_fields({"operation": name, field: value, "confirm": "one"})
         for name in {"run", *OPERATIONS}.difference(of):
-            with pytest.raises(AirflowFailException, match=f"{field}: expected no value with `operation: {name}`"):
+            said = f"{field}: expected no value with `operation: {name}`, which takes .*: it is a field of {of[0]}"
+            with pytest.raises(AirflowFailException, match=said):
                 check_fields({"operation": name, field: value})
 
 
@@ -147,10 +174,13 @@ def test_a_form_as_it_is_to_begin_with_asks_for_any_operation() -> None:
 def test_a_run_with_an_interval_is_no_ordinary_run(rule: Rule, fake_path: Path) -> None:
     spark_submit(fake_path, "exit 0")
     with pytest.raises(
-        AirflowFailException, match=r"from: .* it belongs to backfill; choose that, or leave the field empty"
+        AirflowFailException,
+        match=r"from: .* which takes only dry_run, found .* it is a field of backfill\. Choose another",
     ):
         execute(rule, operation="run", **{"from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z"})
-    with pytest.raises(AirflowFailException, match="confirm: expected no value with `operation: run`, found 'one'"):
+    with pytest.raises(
+        AirflowFailException, match=r"confirm: .*`operation: run`, .* found 'one': it is for operations"
+    ):
         execute(rule, operation="run", confirm="one")
     assert not (fake_path / "arguments").exists()
 

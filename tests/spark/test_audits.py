@@ -88,7 +88,7 @@ def test_a_sink_with_deletion_vectors_is_proven_until_one_of_them_is_altered_or_
     vector.write_bytes(whole[:20] + bytes([whole[20] ^ 1]) + whole[21:])
     assert certificate(flow, deep=False).verdict == "proven"
     (altered,) = (one for one in certificate(flow).findings if one.verdict == "broken")
-    assert f"{vector.name} of" in altered.what and altered.what.endswith("does not fit its checksum or its size")
+    assert f"{vector.name} of" in altered.what and altered.what.endswith("does not match its checksum or its size")
 
     vector.unlink()
     found = certificate(flow, deep=False)

@@ -81,7 +81,7 @@ def test_as_many_rows_with_another_value_are_found_out(
 ) -> None:
     site = made(spark, place, how)
     write(site, frame(spark))
-    with pytest.raises(ReplayDiffers, match=f"^sink/table: epoch 1, commit 1: computed again.*{what}"):
+    with pytest.raises(ReplayDiffers, match=f"^sink table: epoch 1, commit 1: computed again.*{what}"):
         write(site, frame(spark, [row, *ROWS[1:]]), attempt=2)
 
 

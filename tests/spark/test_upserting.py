@@ -160,7 +160,7 @@ def test_two_rows_of_one_key_are_refused_before_anything_is_written(spark: Spark
     write(spark, site, 1, ("a", 1, 1.0))
     before = version(site), sorted(Path(site.address).glob("*.parquet"))
 
-    with pytest.raises(InputFault, match=r'sink/table, epoch 2: .* found 2 for \{"k":"b","n":7\}.*newest'):
+    with pytest.raises(InputFault, match=r'sink table, epoch 2: .* found 2 for \{"k":"b","n":7\}.*newest'):
         write(spark, site, 2, ("a", 1, 2.0), ("b", 7, 1.0), ("b", 7, 2.0))
     assert (version(site), sorted(Path(site.address).glob("*.parquet"))) == before
 

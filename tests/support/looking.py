@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -99,7 +100,9 @@ class Person:
         expect(form).to_be_visible(timeout=PATIENCE)
         if operation != "run":
             form.locator("#element_operation").click()
-            self.page.get_by_role("option", name=operation, exact=True).click()
+            self.page.get_by_role("option", name=re.compile(f"^{operation}: ")).click()
+        if times:
+            form.get_by_role("button", name=f"Fields of {operation}").click()
         for name, at in (times or {}).items():
             self._fill_time(form, name, at)
         self.shoot(f"form-{operation}")

@@ -254,7 +254,7 @@ class Driver:
             table, app = self.world.table(name), self._app(head.seal, site)
             if app not in table.recorded:
                 table.commit(len(table.log), TableCommit(app, 0, "empty", ()))
-        yield "begin anew"
+        yield "start the new generation"
         ledger.begin(head.seal.successor, head.seal.token, self._first(self.asked))
 
     def _seal(self, table: Table, app: str) -> Steps:

@@ -47,7 +47,7 @@ def test_every_flipped_bit_of_it_is_one(place: Path, bit: int) -> None:
         flipped = bytes([content[at] ^ 1 << bit])
         (place / "vectors.bin").write_bytes(content[:at] + flipped + content[at + 1 :])
         (said,) = altered(store_of(str(place)), [file])
-        assert said == "the deletion vector vectors.bin of 1.parquet does not fit its checksum or its size"
+        assert said == "the deletion vector vectors.bin of 1.parquet does not match its checksum or its size"
 
 
 def inline(rows: int, *marked: int) -> File:

@@ -217,8 +217,19 @@ def _messages() -> tuple[re.Pattern[str], ...]:
     """Every text of some length in the code, whatever stands in its placeholders."""
     files = (CHECKOUT / "jobs" / "floodmark").rglob("*.py")
     nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
-    texts = (node for node in nodes if isinstance(node, ast.JoinedStr))
-    return tuple(re.compile("".join(_parts(text)), re.S) for text in texts if _length(text) > 25)
+    texts = [text for node in nodes for text in _texts(node)]
+    return tuple(re.compile("".join(_parts(text)) + end, re.S) for text, end in texts if _length(text) > 25)
+
+
+def _texts(node: ast.AST) -> Iterator[tuple[ast.JoinedStr, str]]:
+    """Texts, and how they end in a message: `core.text.tablenames` frames the last argument of its functions."""
+    if isinstance(node, ast.JoinedStr):
+        yield node, ""
+    elif isinstance(node, ast.Call) and re.match(r"about|.*\._gone$", ast.unparse(node.func)):
+        last = node.args[-1]
+        label = ast.JoinedStr([ast.FormattedValue(last, -1), ast.Constant(": ")])
+        parts = last.values if isinstance(last, ast.JoinedStr) else [last]
+        yield ast.JoinedStr([*label.values, *parts]), r"(?:\. Table: \S+)?"
 
 
 def _parts(text: ast.JoinedStr) -> Iterator[str]:

@@ -257,7 +257,9 @@ def retired(flow: Flow) -> Ledger:
 def test_a_rule_that_can_run_is_not_dropped(flow: Flow) -> None:
     lived(flow)
     assert "retire it first with `floodmark retire counted`" in call(flow, "drop", "counted", "--all", "--yes", code=2)
-    assert "expected --state, --sinks or both, or --all" in call(flow, "drop", "counted", "--yes", code=2)
+    expected = "expected --state, --sinks or both, or only --all, found"
+    assert f"{expected} none: choose" in call(flow, "drop", "counted", "--yes", code=2)
+    assert f"{expected} --state and --all: --all includes" in call(flow, "drop", "counted", "--state", "--all", code=2)
 
 
 def test_a_dry_run_names_every_table_and_who_reads_it(flow: Flow) -> None:
@@ -268,7 +270,7 @@ def test_a_dry_run_names_every_table_and_who_reads_it(flow: Flow) -> None:
     found = facts(flow, "drop", "counted", "--sinks", "--dry-run")
     assert [one["address"] for one in found["tables"]] == [flow.sink(0), flow.sink(1)]
     assert [(one["rule"], one["sink"]) for one in found["downstream"]] == [("reader", flow.sink(1))]
-    assert f"rule reader reads {flow.sink(1)}" in call(flow, "drop", "counted", "--sinks", "--dry-run")
+    assert "rule reader reads counted_out1" in call(flow, "drop", "counted", "--sinks", "--dry-run")
     assert Path(flow.sink(0)).exists()
 
 
@@ -419,7 +421,11 @@ def test_a_folder_that_cannot_be_moved_is_refused_before_anything_is_announced(
     retired(flow)
     monkeypatch.setattr(Path, "is_mount", lambda path: str(path) == flow.sink(1))
     said = call(flow, "drop", "counted", "--all", "--yes", code=2)
-    assert f"{flow.sink(1)}: its folder cannot be moved aside" in said and "a mount point" in said
+    assert (
+        "sink counted_out1: its folder cannot be moved aside" in said
+        and f"Table: {flow.sink(1)}" in said
+        and "a mount point" in said
+    )
     head = flow.ledger().head
     assert head is not None and head.dropping is None and Path(flow.sink(0)).exists()
 

@@ -61,7 +61,7 @@ def test_what_a_table_says_is_read_as_sql_has_it(said: str) -> None:
 
 
 def test_what_a_table_says_and_is_no_length_of_time_is_named() -> None:
-    with pytest.raises(Refused, match=r"/lake/t: delta.logRetentionDuration .* found 'interval 1 month'"):
+    with pytest.raises(Refused, match=r"table t: delta.logRetentionDuration .* found 'interval 1 month'"):
         retention_us("/lake/t", LOG, "interval 1 month")
 
 

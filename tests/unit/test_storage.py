@@ -236,7 +236,7 @@ def test_state_rewritten_for_an_epoch_that_the_ledger_lost(tmp_path: Path) -> No
     head = Ledger.open(str(tmp_path / "ledger"), "one").begin(1, "token", first())
     known = {"sink/lake/out": None}, {"sink/lake/out": "id"}
     check_tables(head, *known, {"state/s": 0})
-    with pytest.raises(LedgerBroken, match=r"state/s: the table was rewritten after epoch 1, .* at epoch 0"):
+    with pytest.raises(LedgerBroken, match=r"state s: the table was rewritten after epoch 1, .* at epoch 0"):
         check_tables(head, *known, {"state/s": 1})
 
 

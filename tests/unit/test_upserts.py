@@ -33,7 +33,7 @@ def test_columns_are_named_as_the_result_names_them() -> None:
     ("how", "field"), [({"key": ("orign",)}, "key"), ({"key": ("b",), "newest": "orign"}, "newest")]
 )
 def test_a_column_that_is_not_there_is_named_with_the_nearest(how: dict[str, Any], field: str) -> None:
-    with pytest.raises(WrongColumn, match=f"/lake/out: {field}: .*origin, b, found orign; did you mean origin?"):
+    with pytest.raises(WrongColumn, match=f"sink out: {field}: .*origin, b, found orign; did you mean origin?"):
         upsert_of(sink(**how), ["origin", "b"])
 
 

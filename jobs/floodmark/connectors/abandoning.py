@@ -20,6 +20,7 @@ from floodmark.core.rules.kinds import sinks_beside_tables
 from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.sinkcolumns import appends_only
 from floodmark.core.text.addresses import identity
+from floodmark.core.text.tablenames import about_named, about_sink
 from floodmark.errors import FloodmarkError, HistoryGone, Refused, TableBroken
 from floodmark.ledger.delta import datafiles, tablelog, tables
 from floodmark.ledger.delta.damage import log_faults
@@ -56,7 +57,7 @@ def inspect_sinks(head: Head, rule: Rule, ledger: str, readers: Readers) -> list
 def _refuse_others(text: Rule) -> None:
     for sink in sinks_beside_tables(text):
         raise Refused(
-            f"rule {text.rule}, sink {sink.address}: expected sinks that are Delta tables, because an epoch is "
+            f"rule {text.rule}, sink {sink.label}: expected sinks that are Delta tables, because an epoch is "
             f"undone by a table's versions; found {sink.kind}. Finish the epoch with `floodmark run {text.rule}`, or "
             f"start over with `floodmark reset {text.rule}`"
         )
@@ -70,7 +71,7 @@ def inspect_sink(place: str, head: Head, ledger: str, readers: Sequence[str] = (
     try:
         undo = before_undo(recorded, epoch)
     except FloodmarkError as fault:
-        raise type(fault)(f"{name}: {fault}") from fault
+        raise type(fault)(about_named(name, f"{fault}")) from fault
     if undo is not Undo.TAKE_BACK:
         return SinkState(name, place, undo, readers=tuple(readers))
     mine = _commits(place, app, epoch, head.commits.get(name, -1))
@@ -92,15 +93,20 @@ def _absent(place: str, first: int, net: Net) -> str | None:
     lacking = sorted({unquote(path) for path, _ in net.removed} - held)
     if lacking:
         raise HistoryGone(
-            f"{place}: the file {lacking[0]}, which commit {first} has replaced, is no longer in version {first - 1} "
-            "of the table: its log starts later. Restore the log, or start over with `floodmark reset`"
+            about_sink(
+                place,
+                f"the file {lacking[0]}, which commit {first} has replaced, is no longer in version {first - 1} "
+                "of the table: its log starts later. Restore the log, or start over with `floodmark reset`",
+            )
         )
     return datafiles.absent_of(place, net.removed.values())
 
 
 def _recorded(head: Head, name: str, place: str, app: str) -> int | None:
     for fault in log_faults(place):
-        raise TableBroken(f"{name}: {fault}; restore the file from a copy, or start over with `floodmark reset`")
+        raise TableBroken(
+            about_named(name, f"{fault}; restore the file from a copy, or start over with `floodmark reset`")
+        )
     table = tables.open_table(place)
     found = None if table is None else tables.table_id(table)
     recorded = None if table is None else tablelog.recorded_in(table, app)
@@ -118,8 +124,11 @@ def _commits(place: str, app: str, epoch: int, since: int) -> list[int]:
     found = sorted(_newest_first(place, app, epoch, since))
     if not found:
         raise HistoryGone(
-            f"{place}: expected the commit that recorded epoch {epoch}, found none since version {since}: the log "
-            "was changed. Restore it, or start over with `floodmark reset`"
+            about_sink(
+                place,
+                f"expected the commit that recorded epoch {epoch}, found none since version {since}: the log "
+                "was changed. Restore it, or start over with `floodmark reset`",
+            )
         )
     return found
 
@@ -131,8 +140,11 @@ def _newest_first(place: str, app: str, epoch: int, since: int) -> Iterator[int]
             recorded = dict(tablelog.transactions(place, version))
         except OSError:
             raise HistoryGone(
-                f"{place}: log entry {version} is gone, so whether an attempt at epoch {epoch} came after it is "
-                "unknown. Restore the table's log, or start over with `floodmark reset`"
+                about_sink(
+                    place,
+                    f"log entry {version} is gone, so whether an attempt at epoch {epoch} came after it is "
+                    "unknown. Restore the table's log, or start over with `floodmark reset`",
+                )
             ) from None
         mine = {one: number for one, number in recorded.items() if one.split("/")[:2] == app.split("/")[:2]}
         if app in mine and is_of(epoch, mine[app]):

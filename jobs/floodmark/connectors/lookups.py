@@ -10,6 +10,7 @@ from floodmark.connectors.columns import refuse_window_column
 from floodmark.connectors.delta.opening import open_existing
 from floodmark.core.protocol.records.rows import Pinned
 from floodmark.core.text.addresses import location
+from floodmark.core.text.tablenames import about
 from floodmark.errors import HistoryGone, Refused, WrongColumn
 from floodmark.ledger.delta import tablelog, tables
 from floodmark.ledger.delta.committimes import commit_times
@@ -54,11 +55,13 @@ class LookupTable:
         """Refuse a table other than the one in the epoch's intent, or an older state of it."""
         found = self.newest()
         if found.table != pinned.table or found.version < pinned.version:
-            raise HistoryGone(
-                f"lookup {self.name}: expected version {pinned.version} of the table with id {pinned.table}, found "
-                f"{found.version} of {found.table} at {self.address}: it was recreated or restored. Restore the "
-                "table, or start over with `floodmark reset`"
+            raise self._gone(
+                f"expected version {pinned.version} of the table with id {pinned.table}, found {found.version} of "
+                f"{found.table}: it was recreated or restored. Restore the table, or start over with `floodmark reset`"
             )
+
+    def _gone(self, problem: str) -> HistoryGone:
+        return HistoryGone(about(f"lookup {self.name}", self.address, problem))
 
     def versions_since(self, newest: int, since: int | None) -> list[VersionSpan]:
         """The versions up to `newest` that were valid at or after `since` (None: all), oldest first.
@@ -85,9 +88,7 @@ class LookupTable:
         """When each version with other rows than the one before was committed, in microseconds."""
         times = {v: time for v, time in commit_times(self.table(), self.address).items() if v <= newest}
         if not times:
-            raise HistoryGone(
-                f"lookup {self.name}: the log of {self.address} has no entries left up to version {newest}"
-            )
+            raise self._gone(f"the table's log has no entries left up to version {newest}")
         oldest = min(times)
         changing = {commit.version for commit in tablelog.data_commits(self.address, oldest + 1, newest)}
         return {version: time * 1000 for version, time in times.items() if version == oldest or version in changing}

@@ -16,6 +16,7 @@ from floodmark.core.protocol.recovery import app_id
 from floodmark.core.rules.kinds import durable_sinks, tables_read
 from floodmark.core.rules.rule import Rule
 from floodmark.core.text.addresses import location, same_address, within
+from floodmark.core.text.tablenames import about_sink, last_part
 from floodmark.errors import HistoryGone, NotOwned
 from floodmark.ledger.delta import tables
 from floodmark.ledger.delta.damage import repair_log
@@ -47,8 +48,11 @@ def check_outside_home(rule: Rule, root: Path) -> None:
     for address in delta_sinks(rule):
         if same_address(address, str(root)) or within(address, str(root)) or within(str(root), address):
             raise NotOwned(
-                f"sink {address}: expected an address apart from the home {root}, which stores ledgers and state; "
-                "name another place for the sink, or another home"
+                about_sink(
+                    address,
+                    f"expected an address apart from the home {root}, which stores ledgers and state; "
+                    "name another place for the sink, or another home",
+                )
             )
 
 
@@ -67,8 +71,11 @@ def check_sinks_exist(rule: Rule, head: Head) -> None:
     for address, sink in sinks(rule).items():
         if sink.id() is None:
             raise HistoryGone(
-                f"sink/{address}: epoch {head.epoch + 1} is open and writes to this sink, which is gone; restore it, "
-                "or start over with `floodmark reset`"
+                about_sink(
+                    address,
+                    f"epoch {head.epoch + 1} is open and writes to this sink, which is gone; restore it, "
+                    "or start over with `floodmark reset`",
+                )
             )
 
 
@@ -98,9 +105,11 @@ def check_distinct_tables(rule: Rule) -> None:
     for address in delta_sinks(rule):
         found = _id_at(address)
         if found in known:
-            raise NotOwned(f"sink {address}: expected a table of its own, found the one {known[found]} (id {found})")
+            raise NotOwned(
+                about_sink(address, f"expected a table of its own, found the one {known[found]} (id {found})")
+            )
         if found is not None:
-            known[found] = f"of sink {address}"
+            known[found] = f"of sink {last_part(address)}"
 
 
 def _id_at(address: str) -> str | None:

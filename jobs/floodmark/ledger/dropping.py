@@ -23,6 +23,7 @@ from floodmark.core.protocol.places import TableName, other_sinks
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life
 from floodmark.core.text.addresses import location
+from floodmark.core.text.tablenames import about_named, about_sink
 from floodmark.errors import NotOwned, Refused, RunFailed, TableBroken
 from floodmark.ledger.delta import tablelog, tables
 from floodmark.ledger.home import Home
@@ -170,7 +171,11 @@ def _check_movable(place: Path) -> None:
     if why is None and place.exists() and not os.access(place.parent, os.W_OK | os.X_OK):
         why = f"there is no write permission in {place.parent}"
     if why is not None:
-        raise Refused(f"{place}: its folder cannot be moved aside, so it cannot be dropped: {why}. Nothing was dropped")
+        raise Refused(
+            about_sink(
+                str(place), f"its folder cannot be moved aside, so it cannot be dropped: {why}. Nothing was dropped"
+            )
+        )
 
 
 def _move(place: Path, trash: Path) -> None:
@@ -251,7 +256,7 @@ def _shared(address: str, ledger: str) -> str | None:
 def refuse_skipped(found: DropPlan, rule: str) -> None:
     """Raise NotOwned if a table is not the rule's to remove."""
     if found.skipped:
-        told = "; ".join(f"{name.removeprefix('sink/')}: {why}" for name, why in found.skipped.items())
+        told = "; ".join(about_named(name, why) for name, why in found.skipped.items())
         raise NotOwned(
             f"rule {rule}: not all of its tables are its own to remove. {told}. With --leave-others, these stay "
             "unchanged and the rest is dropped"

@@ -34,6 +34,7 @@ from floodmark.core.protocol.records.rows import (
     Row,
     Seal,
 )
+from floodmark.core.text.tablenames import about_ledger, problem_in
 from floodmark.errors import Fenced, LedgerBroken, RunFailed, TableBroken
 from floodmark.ledger.delta.damage import torn_newest
 from floodmark.ledger.delta.datafiles import query, root_of
@@ -115,7 +116,7 @@ class LedgerReader:
         rows = _read(self._table, first)
         check_chained(rows, first, rows[0].prev if rows and first > 1 else "")
         if (rows[-1].hash if rows else "") != self.head.hash:
-            raise LedgerBroken(f"the ledger {self.address}: its newest rows are not those of its head; {RESTORE}")
+            raise LedgerBroken(about_ledger(self.address, f"its newest rows are not those of its head; {RESTORE}"))
         return rows
 
     def since(self, seq: int) -> list[Row]:
@@ -139,8 +140,11 @@ class LedgerReader:
         said = self.head.begun_with.ledger if self.head else None
         if said is not None and said != self.id:
             raise LedgerBroken(
-                f"the ledger {self.address}: its id is {self.id} in the log and {said} in its rows: an entry or a "
-                f"checkpoint of the log was changed; {RESTORE}"
+                about_ledger(
+                    self.address,
+                    f"its id is {self.id} in the log and {said} in its rows: an entry or a "
+                    f"checkpoint of the log was changed; {RESTORE}",
+                )
             )
 
     def _check_newest(self, seq: int) -> None:
@@ -149,8 +153,11 @@ class LedgerReader:
             counted = recorded_in(self._table, APP) or 0
         if counted != seq:
             raise LedgerBroken(
-                f"the ledger {self.address}: expected {counted} rows by its log, found {seq}: an entry of the log or "
-                f"a file of rows was changed; {RESTORE}"
+                about_ledger(
+                    self.address,
+                    f"expected {counted} rows by its log, found {seq}: an entry of the log or "
+                    f"a file of rows was changed; {RESTORE}",
+                )
             )
 
 
@@ -161,8 +168,9 @@ def _of_the_ledger(address: str) -> Iterator[None]:
         yield
     except TableBroken as fault:
         torn = torn_newest(address)
-        found = str(fault).removesuffix(f"; {ANEW}")  # which holds for no ledger: without it nothing can be reset
-        raise LedgerBroken(f"the ledger {found}; {ONE_ROW_LESS.format(torn) if torn else ''}{RESTORE}") from fault
+        found = problem_in(str(fault), address).removesuffix(f"; {ANEW}")  # without its ledger no rule can be reset
+        ways = f"{ONE_ROW_LESS.format(torn) if torn else ''}{RESTORE}"
+        raise LedgerBroken(about_ledger(address, f"{found}; {ways}")) from fault
 
 
 # A newest row that a power loss cut off had no effect yet, or its epoch's effects are found and compared.
@@ -312,15 +320,17 @@ class Ledger(LedgerReader):
             raise _store_failed(self.address, row, fault) from fault
         last = found.rows[-1] if found and found.rows else None
         by = f"; its newest row ({last.kind} of epoch {last.epoch}) is by {last.run}" if last else ""
-        raise Fenced(f"the ledger {self.address} did not take {row.kind} of epoch {row.epoch}{by}") from fault
+        what = f"it did not take {row.kind} of epoch {row.epoch}"
+        raise Fenced(about_ledger(self.address, f"{what}{by}")) from fault
 
 
 def _store_failed(address: str, row: Row, fault: Exception) -> RunFailed:
     """The error if no other writer came in between: the store refused the row."""
     said = str(fault).strip().split("\n", 1)[0]
     why = cannot_take(str(fault))
-    what = f"the ledger {address} did not take {row.kind} of epoch {row.epoch}"
-    return RunFailed(f"{what}: {why}; {make_room(why)}, then retry: {said}" if why else f"{what}: {said}; retry")
+    what = f"it did not take {row.kind} of epoch {row.epoch}"
+    problem = f"{what}: {why}; {make_room(why)}, then retry: {said}" if why else f"{what}: {said}; retry"
+    return RunFailed(about_ledger(address, problem))
 
 
 def _memory(address: str) -> Path:

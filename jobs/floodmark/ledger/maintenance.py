@@ -43,6 +43,7 @@ from floodmark.core.protocol.records.rows import Life, Tended
 from floodmark.core.protocol.recovery import app_id, check_tables
 from floodmark.core.rules.model import CleanUp
 from floodmark.core.text.addresses import identity
+from floodmark.core.text.tablenames import about_named, about_table, table_label
 from floodmark.errors import Busy, Refused, RunFailed, TableBroken
 from floodmark.ledger.delta import datafiles, tablelog, tables
 from floodmark.ledger.delta.damage import HINT, file_damage, listed, log_faults, unreadable_checkpoint
@@ -154,11 +155,11 @@ class Maintenance:
 
     def _tend(self, rule: str, one: TableWork, say: Say) -> TableDone:
         if one.small > 1:
-            say(f"{one.name}: compacting {one.small} small files")
+            say(f"{table_label(one.name)}: compacting {one.small} small files")
             _compact(one.address)
             reach(rule, "maintain.compacted")
         if one.files:
-            say(f"{one.name}: removing {len(one.files)} files that no version needs")
+            say(f"{table_label(one.name)}: removing {len(one.files)} files that no version needs")
             _remove(rule, one.files)
         table = DeltaTable(one.address)
         if not one.beyond and table.version() - _base(one.address) >= CHECKPOINT_AFTER:
@@ -168,7 +169,7 @@ class Maintenance:
         begins, entries = self._log(table, one.address)
         if entries:
             _check_repeated(one, begins)
-            say(f"{one.name}: removing {entries} entries of its log, which now starts at version {begins}")
+            say(f"{table_label(one.name)}: removing {entries} entries of its log, which now starts at version {begins}")
             _cut(rule, one.address, begins)
         return TableDone(
             Tended(compacted=one.small if one.small > 1 else 0, removed=len(one.files), log_from=begins), entries
@@ -225,7 +226,7 @@ def _check_story(ledger: LedgerReader, due: list[TableWork]) -> None:
 
 def _check_undamaged(one: TableWork) -> None:
     for fault in _damage(one):
-        raise TableBroken(f"{one.name}: {fault}; {tables.ANEW}")
+        raise TableBroken(about_named(one.name, f"{fault}; {tables.ANEW}"))
 
 
 def _damage(one: TableWork) -> Iterator[str]:
@@ -363,7 +364,7 @@ def _check_repeated(one: TableWork, begins: int) -> None:
     """Raise TableBroken unless the checkpoint that replaces the cut entries can be read."""
     fault = unreadable_checkpoint(one.address, begins)
     if fault is not None:
-        raise TableBroken(f"{one.name}: {fault}; its log was not cut")
+        raise TableBroken(about_named(one.name, f"{fault}; its log was not cut"))
 
 
 def _cut(rule: str, address: str, begins: int) -> None:
@@ -387,4 +388,4 @@ def _working(address: str) -> Iterator[None]:
             why = cannot_take(str(fault))
             if why is None:
                 raise
-            raise RunFailed(f"{address}: {why}; {make_room(why)}, then retry") from fault
+            raise RunFailed(about_table(address, f"{why}; {make_room(why)}, then retry")) from fault

@@ -10,6 +10,7 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.core.lifecycle.pinning import is_visible, newest_named
 from floodmark.core.protocol.recovery import app_id
+from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import HistoryGone
 from floodmark.ledger.delta import datafiles, tablelog, tables
 
@@ -32,13 +33,19 @@ def pinned(ledger: LedgerReader, head: Head, sink: str, address: str) -> DeltaTa
     table = tables.open_table(address)
     if table is None:
         raise HistoryGone(
-            f"sink {address}: the table that the ledger has written to no longer exists there. If it was moved, "
-            "run the rule once: a run records the new place"
+            about_sink(
+                address,
+                "the table that the ledger has written to no longer exists there. If it was moved, run the rule once: a "
+                "run records the new place",
+            )
         )
     if tables.table_id(table) != head.table_ids[sink]:
         raise HistoryGone(
-            f"sink {address}: expected the table with id {head.table_ids[sink]}, found {tables.table_id(table)}: it "
-            "was recreated or cloned. Restore the table"
+            about_sink(
+                address,
+                f"expected the table with id {head.table_ids[sink]}, found {tables.table_id(table)}: it "
+                "was recreated or cloned. Restore the table",
+            )
         )
     newest = table.version()
     if head is ledger.head and _is_settled(table, ledger, head, sink):
@@ -77,8 +84,11 @@ def _transactions(address: str, version: int, head: Head) -> Iterator[tuple[str,
         yield from tablelog.transactions(address, version)
     except OSError as fault:
         raise HistoryGone(
-            f"sink {address}: its log entry {version} is gone, so the table's content after epoch {head.epoch} is "
-            f"unknown; {GONE_FOR}"
+            about_sink(
+                address,
+                f"its log entry {version} is gone, so the table's content after epoch {head.epoch} is "
+                f"unknown; {GONE_FOR}",
+            )
         ) from fault
 
 
@@ -87,5 +97,5 @@ def _at(address: str, version: int, epoch: int) -> DeltaTable:
         return datafiles.at_version(address, version)
     except (OSError, DeltaError) as fault:
         raise HistoryGone(
-            f"sink {address}: version {version}, the table's version after epoch {epoch}, is gone: {GONE_FOR}"
+            about_sink(address, f"version {version}, the table's version after epoch {epoch}, is gone: {GONE_FOR}")
         ) from fault

@@ -63,7 +63,7 @@ class Plan:
             "errors": self.errors,
             "expected": self.expected,
             "sinks": self.sinks,
-            "delivery": [asdict(sink) for sink in self.delivery],
+            "delivery": [sink.facts() for sink in self.delivery],
             "kept_output": self.kept_output,
             "settings": [asdict(setting) for setting in self.settings],
             "environment": self.environment,

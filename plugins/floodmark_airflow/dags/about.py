@@ -116,7 +116,7 @@ def _sink(sink: Sink, how: SinkDelivery) -> str:
     rows = f"merged by {', '.join(map(code, sink.key))}" if sink.key else "added"
     place = code(sink.address) if sink.address else "the run's log"
     facts = [
-        f"{sink.kind} {place}: {how.delivery}",
+        f"{code(sink.label)}: {sink.kind} {place}: {how.delivery}",
         f"rows {rows}",
         *map(text, describe_sink(sink.model_copy(update={"where": None}))),
     ]

@@ -17,6 +17,7 @@ from floodmark.core.protocol.entry import NOWHERE, Entry
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Row
 from floodmark.core.rules.rule import Rule
+from floodmark.core.text.tablenames import table_label
 from floodmark.ledger.delta.datafiles import query
 from floodmark.views.epochs import epoch_entries, is_replay
 
@@ -76,7 +77,7 @@ def _prints(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, digest in body.get("digests", {}).items():
         yield f"stream {name}", _print(digest)
     for name, written in body.get("tables", {}).items():
-        yield f"{name}, commit {written['commit']}", _print(written.get("digest"))
+        yield f"{table_label(name)}, commit {written['commit']}", _print(written.get("digest"))
 
 
 def _print(digest: dict[str, Any] | None) -> str:

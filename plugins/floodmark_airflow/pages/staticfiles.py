@@ -12,6 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from floodmark.core.text.tablenames import table_label
 from floodmark.views.formats import iso, size
 from floodmark_airflow.pages.strip import strip
 
@@ -46,7 +47,16 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(micros=micros, seconds=seconds, stamp=stamp, number=number, bytes=size, cell=cell, strip=strip)
+    made.filters.update(
+        micros=micros,
+        seconds=seconds,
+        stamp=stamp,
+        number=number,
+        bytes=size,
+        cell=cell,
+        strip=strip,
+        table=table_label,
+    )
     return made
 
 

@@ -30,6 +30,7 @@ class Time(Field):
     """A time; an option of the command has its name."""
 
     schema: ClassVar = {"format": "date-time"}
+    required: ClassVar = True
 
     def read(self, rule: Rule, params: Params) -> datetime:
         """Also one that has microseconds, with a zone and without: which of them counts is known to the ledger."""
@@ -54,8 +55,8 @@ class Backfill(Operation):
     name: ClassVar = "backfill"
     about: ClassVar = "recompute a past interval, late rows included, and replace it in the sinks"
     options: ClassVar = ("--align", "--yes")
-    begin: datetime = asks(Time("from", "For a backfill: the start of the interval (inclusive)"))
-    end: datetime = asks(Time("to", "For a backfill: the end of the interval (exclusive)"))
+    begin: datetime = asks(Time("from", "the start of the interval (inclusive)"))
+    end: datetime = asks(Time("to", "the end of the interval (exclusive)"))
 
     def preview(self, rule: Rule) -> str:
         from floodmark.connectors.places import head_now

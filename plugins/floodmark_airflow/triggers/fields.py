@@ -18,9 +18,10 @@ Params = Mapping[str, Any]  # the values of the form
 
 @dataclass(frozen=True)
 class Field(ABC):
-    """`name`: in the form, where nobody has to fill it in; `about`: a line for who does.
+    """`name`: in the form; `about`: a line about it, for the user who fills it in.
 
-    `schema`: what its JSON Schema has beside a type. `empty`: its value to begin with.
+    `schema`: what its JSON Schema has beside a type. `empty`: its value to begin with. `required`: whether the
+    operation refuses to start without it. Airflow must not require it, because all operations share one form.
     """
 
     name: str
@@ -28,11 +29,12 @@ class Field(ABC):
     kind: ClassVar[str] = "string"
     schema: ClassVar[dict[str, Any]] = {}
     empty: ClassVar[Any] = None
+    required: ClassVar[bool] = False
 
-    @property
-    def param(self) -> Param:
-        """How Airflow shows it."""
-        return Param(self.empty, type=["null", self.kind], description=self.about, **self.schema)
+    def param(self, section: str) -> Param:
+        """The field as Airflow shows it, in the section of its operation, which starts folded."""
+        about = f"Required: {self.about}" if self.required else f"Optional: {self.about}"
+        return Param(self.empty, type=["null", self.kind], description=about, section=section, **self.schema)
 
     @abstractmethod
     def read(self, rule: Rule, params: Params) -> Any:

@@ -28,19 +28,32 @@ def form(readers: Sequence[Reader] = ()) -> dict[str, Param]:
     """The fields of the form when somebody triggers a rule's DAG manually; a scheduled run takes the defaults.
 
     `readers`: the readers of the rule's sinks, which operations affect. Airflow marks a field as required if its type
-    excludes null: here only the operation.
+    excludes null: here only the operation. Airflow can't hide a field until an operation is chosen, but it folds
+    sections: the first has what operations share, each other one the fields of one operation.
     """
-    about = "; ".join(f"{name}: {one.about}" for name, one in OPERATIONS.items())
-    warning = f". {downstream(readers)}" if readers else ""
-    asked = Param(
-        RUN, type="string", enum=[RUN, *OPERATIONS], description=f"{RUN}: process new input; {about}{warning}"
-    )
-    found = {"operation": asked}
+    warning = f" {downstream(readers)}" if readers else ""
+    found = {
+        "operation": Param(
+            RUN,
+            type="string",
+            enum=[RUN, *OPERATIONS],
+            values_display={
+                RUN: f"{RUN}: process new input",
+                **{name: f"{name}: {one.about}" for name, one in OPERATIONS.items()},
+            },
+            description=f"An operation with fields of its own has a section below.{warning}",
+        ),
+        "confirm": Param(None, type=["null", "string"], description=_about_confirm()),
+        "dry_run": Param(False, type=["null", "boolean"], description="Only log what would be done"),
+    }
     for one in OPERATIONS.values():
         found |= one.params()
-    about = "For operations that change or end the rule: the rule's name, as confirmation"
-    found["confirm"] = Param(None, type=["null", "string"], description=about)
-    return {**found, "dry_run": Param(False, type=["null", "boolean"], description="Only log what would be done")}
+    return found
+
+
+def _about_confirm() -> str:
+    asking = [name for name, one in OPERATIONS.items() if one.confirm is not None]
+    return f"The rule's name, as confirmation: for {', '.join(asking[:-1])} and {asking[-1]}. Others do not need it"
 
 
 def downstream(readers: Sequence[Reader]) -> str:
@@ -81,14 +94,15 @@ def check_fields(params: Mapping[str, Any]) -> None:
     Otherwise a user who fills in an interval but forgets to choose `backfill` would see a successful run.
     """
     name = str(params.get("operation") or RUN)
-    chosen = OPERATIONS.get(name)
-    fields = {field: one.name for one in OPERATIONS.values() for field in one.params()}
-    own = {*chosen.params(), "confirm"} if chosen else set()
-    for field, of in {**fields, "confirm": "an operation that changes or ends the rule"}.items():
-        if field not in own and _filled(params.get(field)):
+    own = OPERATIONS[name].takes() if name in OPERATIONS else ()
+    allowed = {*own, "confirm"} if name in OPERATIONS else set()  # a needless confirmation does no harm
+    takes = f"takes the fields {', '.join((*own, 'dry_run'))}" if own else "takes only dry_run"
+    of = {field: f"a field of {one.name}" for one in OPERATIONS.values() for field in one.params()}
+    for field, whose in {**of, "confirm": "for operations that change or end the rule"}.items():
+        if field not in allowed and _filled(params.get(field)):
             raise AirflowFailException(
-                f"{field}: expected no value with `operation: {name}`, found {params[field]!r}: it belongs to {of}; "
-                "choose that, or leave the field empty"
+                f"{field}: expected no value with `operation: {name}`, which {takes}, found {params[field]!r}: it is "
+                f"{whose}. Choose another operation, or leave the field empty"
             )
 
 

@@ -45,9 +45,7 @@ class Retire(Turn):
     confirm: ClassVar = "a retired rule no longer runs"
     turn: ClassVar = "retired"
     result: ClassVar = "it is retired"
-    as_is: bool = asks(
-        Flag("as_is", "For a retirement: even if an epoch is open, and the sinks may have some of its results")
-    )
+    as_is: bool = asks(Flag("as_is", "even if an epoch is open, and the sinks may have some of its results"))
 
     def preview(self, rule: Rule) -> str:
         head = head_of(rule)
@@ -88,6 +86,8 @@ class Recheck(Turn):
 class NewName(Word):
     """A rule's name."""
 
+    required: ClassVar = True
+
     def read(self, rule: Rule, params: Params) -> str:
         found = super().read(rule, params)
         if found is None or not re.fullmatch(r"\w+", found, re.ASCII):
@@ -102,7 +102,7 @@ class Rename(OfRule):
     name: ClassVar = "rename"
     about: ClassVar = "give the rule's home another name; you rename the rule file yourself"
     confirm: ClassVar = "the rule does not run until its file has the new name, too"
-    to: str = asks(NewName("rename_to", "For a rename: the rule's new name"))
+    to: str = asks(NewName("rename_to", "the rule's new name"))
 
     def preview(self, rule: Rule) -> str:
         renaming(head_of(rule), rule.rule, self.to)
@@ -122,6 +122,7 @@ class Part(Text):
 
     parts: ClassVar = ("state", "sinks", "all")
     schema: ClassVar = {"enum": [None, *parts]}
+    required: ClassVar = True
 
     def read(self, rule: Rule, params: Params) -> str:
         found = super().read(rule, params)
@@ -140,10 +141,8 @@ class Drop(OfRule):
     name: ClassVar = "drop"
     about: ClassVar = "permanently remove what a retired rule owns"
     confirm: ClassVar = "a drop permanently removes tables"
-    what: str = asks(Part("drop", "For a drop: state tables, sinks, or all data of the rule, with its ledger"))
-    leave_others: bool = asks(
-        Flag("leave_others", "For a drop: skip sinks that the rule doesn't own, instead of refusing")
-    )
+    what: str = asks(Part("drop", "state tables, sinks, or all data of the rule, with its ledger"))
+    leave_others: bool = asks(Flag("leave_others", "skip sinks that the rule doesn't own, instead of refusing"))
 
     def preview(self, rule: Rule) -> str:
         from floodmark.ledger.dropping import leftover_trash
@@ -171,6 +170,8 @@ class Drop(OfRule):
 class Table(Word):
     """The address of a table."""
 
+    required: ClassVar = True
+
     def read(self, rule: Rule, params: Params) -> str:
         from floodmark.core.text.addresses import location
 
@@ -190,7 +191,7 @@ class Adopt(OfRule):
     name: ClassVar = "adopt"
     about: ClassVar = "take over a table that already holds rows, as a sink"
     confirm: ClassVar = "an adopted table belongs to the rule from then on"
-    table: str = asks(Table("table", "For an adoption: the address of one of the rule's sinks"))
+    table: str = asks(Table("table", "the address of one of the rule's sinks"))
 
     def preview(self, rule: Rule) -> str:
         from floodmark.connectors.delta.adopting import adoptable, sink_at

@@ -49,8 +49,13 @@ class Operation(ABC):
 
     @classmethod
     def params(cls) -> dict[str, Param]:
-        """What the form asks for beside `operation`, `confirm` and `dry_run`."""
-        return {one.name: one.param for one in fields_of(cls).values()}
+        """The fields of its own: all but `operation`, `confirm` and `dry_run`, which operations share."""
+        return {one.name: one.param(f"Fields of {cls.name}") for one in fields_of(cls).values()}
+
+    @classmethod
+    def takes(cls) -> tuple[str, ...]:
+        """The names of the fields that may be filled in for it, apart from `dry_run`."""
+        return (*cls.params(), *(["confirm"] if cls.confirm is not None else []))
 
     @classmethod
     def from_form(cls, rule: Rule, params: Params) -> Self:

@@ -25,9 +25,9 @@ class Replay(Operation):
     command: ClassVar = ("dead", "replay")
     about: ClassVar = "process dead rows again, corrected or with the fixed rule"
     options: ClassVar = ()
-    where: str | None = asks(Text("where", "For a replay: an SQL condition that the rows match"))
-    stream: str | None = asks(Text("stream", "For a replay: only rows of this stream"))
-    corrections: tuple[str, ...] = asks(Texts("set", "For a replay: COLUMN=SQL to read instead of a column's value"))
+    where: str | None = asks(Text("where", "an SQL condition that the rows match"))
+    stream: str | None = asks(Text("stream", "only rows of this stream"))
+    corrections: tuple[str, ...] = asks(Texts("set", "COLUMN=SQL to read instead of a column's value"))
 
     def preview(self, rule: Rule) -> str:
         from floodmark.views.contents.quarantine import left_to_replay

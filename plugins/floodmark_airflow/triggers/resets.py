@@ -21,7 +21,7 @@ class Reset(Operation):
     name: ClassVar = "reset"
     about: ClassVar = "start over from the beginning of the input; state and sinks are emptied"
     confirm: ClassVar = "a reset empties state and sinks"
-    keep_output: bool = asks(Flag("keep_output", "For a reset: keep the sinks' rows; at least once from then on"))
+    keep_output: bool = asks(Flag("keep_output", "keep the sinks' rows; at least once from then on"))
 
     def preview(self, rule: Rule) -> str:
         head = head_of(rule)

@@ -39,7 +39,7 @@ def _altered(store: PyFileSystem, path: str, vector: Vector) -> Iterator[str]:
     whose = f"the deletion vector {vector.file} of {path}" if vector.file else f"the deletion vector of {path}"
     bitmap = _bitmap(store, vector)
     if bitmap is None:
-        yield f"{whose} does not fit its checksum or its size"
+        yield f"{whose} does not match its checksum or its size"
         return
     marked = len(marks(bitmap))
     if marked != vector.rows:

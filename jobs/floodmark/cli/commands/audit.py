@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from floodmark.cli.shared import options, output
+from floodmark.core.text.tablenames import table_label
 
 if TYPE_CHECKING:
     from floodmark.audit.certificate import Certificate
@@ -64,7 +65,7 @@ def _show(found: Certificate) -> None:
         COLUMNS,
         [
             [
-                table,
+                table_label(table),
                 one.named,
                 one.seen,
                 one.pruned,
@@ -80,6 +81,8 @@ def _show(found: Certificate) -> None:
         output.say(f"{undigested} commits have no digest to compare: they were written before digests were introduced")
     for finding in found.findings[:SHOWN]:
         output.say(_finding_line(finding))
+    for name in sorted({one.table for one in found.findings[:SHOWN] if one.table and one.table.startswith("sink/")}):
+        output.say(f"{table_label(name)}: {name.removeprefix('sink/')}")
     if len(found.findings) > SHOWN:
         output.say(f"… and {len(found.findings) - SHOWN} more: --json prints all of them")
 
@@ -91,7 +94,7 @@ def _recomputed(found: Certificate, count: int) -> int | None:
 def _finding_line(finding: Finding) -> str:
     places = ("table", "generation", "epoch", "commit", "row")
     where = ", ".join(
-        f"{place} {value}" if place != "table" else str(value)
+        f"{place} {value}" if place != "table" else table_label(str(value))
         for place in places
         if (value := getattr(finding, place)) is not None
     )

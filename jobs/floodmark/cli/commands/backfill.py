@@ -14,6 +14,7 @@ from floodmark.cli.commands.run import moment
 from floodmark.cli.shared import options, output, rulechange
 from floodmark.cli.shared.rulechange import generated_run_id
 from floodmark.cli.shared.withspark import with_spark
+from floodmark.core.text.tablenames import last_part
 from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
@@ -163,4 +164,4 @@ def _report(facts: dict[str, Any]) -> None:
     output.say(f"{facts['rule']}: {what}, of {facts['from']} to {facts['to']}: {read}")
     for sink, rows in facts["sinks"].items():
         verb = "replace" if facts["done"] else "would replace"
-        output.say(f"  {sink}: {rows['after']} rows {verb} {rows['before']}")
+        output.say(f"  sink {last_part(sink)}: {rows['after']} rows {verb} {rows['before']}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli.shared import options, output, rulechange
+from floodmark.core.text.tablenames import about_named, table_label
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ def drop(
     }
     if not change.as_json:
         if head.dropping is not None:
-            output.say(f"{name}: an unfinished drop of {', '.join(head.dropping.tables)} is finished first")
+            output.say(
+                f"{name}: an unfinished drop of {', '.join(map(table_label, head.dropping.tables))} is finished first"
+            )
         _announce(place, found, everything)
         readers.describe(NO_TABLE, NO_TABLE, "it gets no new rows")
     if change.dry_run:
@@ -79,8 +82,10 @@ def drop(
 
 
 def _parts(state: bool, sinks: bool, everything: bool) -> list[str]:
+    given = [option for option, asked in (("--state", state), ("--sinks", sinks), ("--all", everything)) if asked]
     if everything == (state or sinks):
-        raise Refused("expected --state, --sinks or both, or --all, found none: choose what to remove")
+        found = f"{' and '.join(given)}: --all includes the others" if given else "none: choose what to remove"
+        raise Refused(f"expected --state, --sinks or both, or only --all, found {found}")
     return [part for part, asked in (("state", state), ("sink", sinks or everything)) if asked]
 
 
@@ -104,13 +109,13 @@ def _drop_plan(
 def _announce(place: Home, found: DropPlan, everything: bool) -> None:
     output.say(f"{place.rule}: drop permanently removes:")
     for one in found.tables:
-        output.say(f"  {one.name.partition('/')[0]}: {one.address}")
+        output.say(f"  {table_label(one.name)}: {one.address}")
     if everything:
         output.say(f"  home: {place.path}, with state, late and dead rows, and the ledger")
     elif not found.tables:
         output.say("  nothing: no such table exists")
     for name, why in found.skipped.items():
-        output.say(f"  not removed: {name.removeprefix('sink/')}: {why}")
+        output.say(f"  not removed: {about_named(name, why)}")
 
 
 def _report(name: str, everything: bool, rules: Path) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli.shared import options, output, rulechange
+from floodmark.core.text.tablenames import about_named, table_label
 from floodmark.views.formats import size
 
 if TYPE_CHECKING:
@@ -57,11 +58,11 @@ def _announce(name: str, found: list[TableWork], left: dict[str, str], upkeep: M
         what += [f"{len(one.files)} files to remove ({_bytes(one)})"] if one.files else []
         what += [f"{one.entries} log entries to cut"] if one.entries else []
         what += [f"files stay, because it uses {one.beyond}: run Spark's OPTIMIZE and VACUUM"] if one.beyond else []
-        output.say(f"  {one.name}: {', '.join(what) or 'nothing to do'}")
+        output.say(f"  {table_label(one.name)}: {', '.join(what) or 'nothing to do'}")
         for who in upkeep.need(one.address).readers:
             output.say(f"    kept: {who}")
     for table, why in left.items():
-        output.say(f"  not maintained: {table}: {why}")
+        output.say(f"  not maintained: {about_named(table, why)}")
 
 
 def _bytes(one: TableWork) -> str:

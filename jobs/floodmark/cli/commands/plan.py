@@ -76,7 +76,8 @@ def _report(plan: Plan) -> None:
 
 
 def _report_delivery(sink: SinkDelivery, how: list[str]) -> None:
-    output.say(f"  {sink.sink}: {sink.delivery}")
+    output.say(f"  sink {sink.label}: {sink.delivery}")
+    output.say(f"    {sink.sink}")
     for line in how:
         output.say(f"    {line}")
     output.say(

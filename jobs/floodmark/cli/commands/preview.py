@@ -89,6 +89,6 @@ def _report(rule: Rule, found: Preview) -> None:
         output.say("final: a run would write the row now; open: the row waits until the watermark passes its window")
     for sink in rule.sinks:
         for line in describe_sink(sink):
-            output.say(f"sink {sink.address or sink.kind}: {line}")
+            output.say(f"sink {sink.label}: {line}")
     if found.more:
         output.say(f"… and more: raise --rows to print more than {len(found.rows)}")

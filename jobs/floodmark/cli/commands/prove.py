@@ -116,7 +116,7 @@ def _refuse(rule: Rule, wish: Wish, report: Path | None) -> None:
 
     for sink in sinks_beside_tables(rule):
         raise Refused(
-            f"rule {rule.rule}, sink {sink.address}: expected only Delta sinks, because copies of the rule "
+            f"rule {rule.rule}, sink {sink.label}: expected only Delta sinks, because copies of the rule "
             f"write to copies of its sinks; found {sink.kind}"
         )
 

@@ -9,6 +9,7 @@ import typer
 
 from floodmark.cli.shared import options, output, rulechange
 from floodmark.cli.shared.withspark import with_run
+from floodmark.core.text.tablenames import last_part
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
@@ -89,9 +90,13 @@ def _announce(rule: Rule, head: Head, keep_output: bool) -> None:
     if head.backfill is not None:
         output.say(f"  backfill {head.backfill.number} is open and is discarded")
     for table in _emptied(rule, keep_output):
-        output.say(f"  emptied: {table}")
+        output.say(f"  emptied: {_with_name(table)}")
     if keep_output:
         output.say("  the sinks keep their rows and get all results a second time: at least once from then on")
+
+
+def _with_name(table: str) -> str:
+    return f"sink {last_part(table)}, {table}" if "/" in table else table
 
 
 def _facts(rule: Rule, head: Head, keep_output: bool, readers: rulechange.Downstream) -> dict[str, Any]:

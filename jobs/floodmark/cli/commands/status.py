@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli.shared import options, output
+from floodmark.core.text.tablenames import last_part
 from floodmark.errors import worst
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _shown(entry: dict[str, Any], column: str) -> Any:
     if entry["error"] is not None:
         return {"rule": entry["rule"], "description": f"bad rule file: {entry['error'].splitlines()[0]}"}.get(column)
     if column == "sinks":
-        return ", ".join(entry["sinks"])
+        return ", ".join(map(last_part, entry["sinks"]))
     if column == "description":
         return entry["description"].split("\n")[0]
     return str(entry[column]) if entry[column] is not None else None

@@ -10,6 +10,7 @@ from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.rules.kinds import tables_written
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.core.text.addresses import location
+from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import Fenced, NotOwned, NotThereYet, Refused
 from floodmark.ledger.delta import datafiles, tables
 
@@ -24,13 +25,19 @@ def sink_at(rule: Rule, address: str) -> Sink:
         raise Refused(f"rule {rule.rule} has no Delta sink at {place}; its sinks: {there}. Add it to the rule first")
     if sinks[place].key:
         raise Refused(
-            f"sink {place}: it is upserted by key, and the existing rows could contain a key twice. Adopt it for a "
-            "sink without `key`, or name an empty table"
+            about_sink(
+                place,
+                "it is upserted by key, and the existing rows could contain a key twice. Adopt it for a "
+                "sink without `key`, or name an empty table",
+            )
         )
     if rule.rebuild:
         raise NotOwned(
-            f"sink {place}: each run of rule {rule.rule} replaces all of its rows (`rebuild: true`), the existing "
-            "ones, too. Name an empty or a new table"
+            about_sink(
+                place,
+                f"each run of rule {rule.rule} replaces all of its rows (`rebuild: true`), the existing "
+                "ones, too. Name an empty or a new table",
+            )
         )
     return sinks[place]
 
@@ -46,7 +53,7 @@ def adoptable(address: str, ledger: str | None) -> DeltaTable | None:
         raise NotThereYet(f"no Delta table at {place}: there is nothing to adopt; the first run creates it")
     owner = tables.owner_of(table)
     if owner is not None and owner != ledger:
-        raise NotOwned(f"{place}: it belongs to another rule's ledger (id {owner}), which still writes it")
+        raise NotOwned(about_sink(place, f"it belongs to another rule's ledger (id {owner}), which still writes it"))
     if owner is not None:
         return None
     DeltaSink(place).check_keeps_transactions(table)
@@ -61,8 +68,8 @@ def adopt(table: DeltaTable, rule: str, ledger: str) -> int:
         properties = {tables.OWNER: ledger, tables.ADOPTED: str(version)}
         table.alter.set_table_properties(properties, raise_if_not_exists=False)
     except DeltaError as fault:
-        raise Refused(f"{place}: its properties cannot be set without Spark: {str(fault).strip()}") from fault
+        raise Refused(about_sink(place, f"its properties cannot be set without Spark: {str(fault).strip()}")) from fault
     reach(rule, "adopt.after")
     if tables.owner_of(DeltaTable(place)) != ledger:
-        raise Fenced(f"{place}: another rule adopted it first")
+        raise Fenced(about_sink(place, "another rule adopted it first"))
     return version

@@ -11,6 +11,7 @@ from floodmark.core.rules.kinds import tables_written
 from floodmark.core.rules.sinks.sinkcolumns import appends_only
 from floodmark.core.rules.sinks.tableproperties import REFUSED, forgetful
 from floodmark.core.text.addresses import location
+from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import NotOwned, Refused
 from floodmark.ledger.delta import tablelog, tables
 
@@ -37,15 +38,21 @@ class DeltaSink:
         found = tables.owner_of(table)
         if found is not None and found != owner:
             raise NotOwned(
-                f"sink {self.address}: it belongs to another rule's ledger (id {found}; this rule's ledger: "
-                f"{owner or 'none yet'}). This happens when a rule was renamed, lost its home or runs from a second "
-                "home. Rename the home, too (`floodmark rename OLD NEW`), restore the old home or name, or name "
-                "another sink"
+                about_sink(
+                    self.address,
+                    f"it belongs to another rule's ledger (id {found}; this rule's ledger: "
+                    f"{owner or 'none yet'}). This happens when a rule was renamed, lost its home or runs from a "
+                    "second home. Rename the home, too (`floodmark rename OLD NEW`), restore the old home or name, or "
+                    "name another sink",
+                )
             )
         if found is None and not tables.is_empty(table):
             raise NotOwned(
-                f"sink {self.address}: it has rows that no ledger accounts for. Name an empty or a new table, or "
-                f"take it over with its rows: `floodmark adopt RULE {self.address}`"
+                about_sink(
+                    self.address,
+                    f"it has rows that no ledger accounts for. Name an empty or a new table, or "
+                    f"take it over with its rows: `floodmark adopt RULE {self.address}`",
+                )
             )
         self.check_keeps_transactions(table)
 
@@ -53,8 +60,11 @@ class DeltaSink:
         """Refuse a table that would forget the recorded versions of an app, or whose log is stored elsewhere."""
         if name := forgetful(table.metadata().configuration):
             raise Refused(
-                f"sink {self.address}: {name} is set in the table, so no rule can write to it: {REFUSED[name]}. Unset "
-                f"it (`ALTER TABLE ... UNSET TBLPROPERTIES ('{name}')`)"
+                about_sink(
+                    self.address,
+                    f"{name} is set in the table, so no rule can write to it: {REFUSED[name]}. Unset "
+                    f"it (`ALTER TABLE ... UNSET TBLPROPERTIES ('{name}')`)",
+                )
             )
 
     def check_no_old_rows(self, app: str, rule: str) -> None:
@@ -64,9 +74,12 @@ class DeltaSink:
             return
         if tablelog.recorded_in(table, app) is None:
             raise Refused(
-                f"sink {self.address}: expected an empty table, found rows from before the last reset, which did not "
-                f"empty it because rule {rule} did not have this sink then. Start over with `floodmark reset "
-                f"{rule}`, or name another sink"
+                about_sink(
+                    self.address,
+                    f"expected an empty table, found rows from before the last reset, which did not "
+                    f"empty it because rule {rule} did not have this sink then. Start over with `floodmark reset "
+                    f"{rule}`, or name another sink",
+                )
             )
 
     def check_partitions(self, wanted: Sequence[str]) -> None:
@@ -76,9 +89,12 @@ class DeltaSink:
         if found is not None and [name.lower() for name in found] != [name.lower() for name in wanted]:
             said = f"write `partition_by: [{', '.join(found)}]`" if found else "remove `partition_by`"
             raise Refused(
-                f"sink {self.address}: expected a table partitioned by {', '.join(wanted) or 'nothing'} "
-                f"(`partition_by`), found one partitioned by {', '.join(found) or 'nothing'}: {said}, or name "
-                "another sink; if the table is the rule's own, `floodmark reset` recreates it with the new layout"
+                about_sink(
+                    self.address,
+                    f"expected a table partitioned by {', '.join(wanted) or 'nothing'} "
+                    f"(`partition_by`), found one partitioned by {', '.join(found) or 'nothing'}: {said}, or name "
+                    "another sink; if the table is the rule's own, `floodmark reset` recreates it with the new layout",
+                )
             )
 
     def check_replaceable(self) -> None:
@@ -90,8 +106,11 @@ class DeltaSink:
         table = tables.open_table(self.address)
         if table is not None and (name := appends_only(table.metadata().configuration)):
             raise Refused(
-                f"sink {self.address}: {name} is set, so its rows cannot be replaced or removed; set it to false in "
-                "the table (ALTER TABLE ... SET TBLPROPERTIES)"
+                about_sink(
+                    self.address,
+                    f"{name} is set, so its rows cannot be replaced or removed; set it to false in "
+                    "the table (ALTER TABLE ... SET TBLPROPERTIES)",
+                )
             )
 
     def check_can_be_emptied(self) -> None:
@@ -105,7 +124,7 @@ class DeltaSink:
         self.check_changeable()
         table = tables.open_table(self.address)
         if table is not None and tables.adopted_at(table) is not None:
-            raise NotOwned(f"sink {self.address}: it was adopted with rows that are not the rule's, and {why}")
+            raise NotOwned(about_sink(self.address, f"it was adopted with rows that are not the rule's, and {why}"))
 
 
 def check_partitions(rule: Rule, made_by: str | None = None) -> None:

@@ -16,6 +16,7 @@ from floodmark.connectors.ports.source import Backlog, Planned
 from floodmark.core.committimes import first_from
 from floodmark.core.lifecycle.retention import DEFAULTS, FILES, LOG, Limit, retention_us
 from floodmark.core.text.addresses import location
+from floodmark.core.text.tablenames import about, about_table
 from floodmark.errors import HistoryGone, NotThereYet
 from floodmark.ledger.delta import datafiles, tablelog, tables
 from floodmark.ledger.delta.committimes import commit_times
@@ -110,11 +111,14 @@ class DeltaSource(Planned):
     def _refuse_removed(self, commits: Iterable[tablelog.DataCommit]) -> None:
         found = next((commit for commit in commits if commit.removes and commit.metadata is not None), None)
         if found is not None:
-            raise HistoryGone(
-                f"stream {self.name}: version {found.version} of {self.address} removes or changes existing rows: "
+            raise self._gone(
+                f"version {found.version} of the table removes or changes existing rows: "
                 f"{self._who(found.metadata or {})}. Rows that the rule has processed cannot be undone, so nothing "
                 "more is read: start over from the table's current content with `floodmark reset`"
             )
+
+    def _gone(self, problem: str) -> HistoryGone:
+        return HistoryGone(about(f"stream {self.name}", self.address, problem))
 
     def _who(self, info: dict[str, Any]) -> str:
         """Who made a commit that removes rows, and why, according to its metadata."""
@@ -166,8 +170,8 @@ class DeltaSource(Planned):
         return table
 
     def _forgotten(self, version: int, info: str) -> HistoryGone:
-        return HistoryGone(
-            f"stream {self.name}: expected version {version} of {self.address}, whose first snapshot is only partly "
+        return self._gone(
+            f"expected version {version} of the table, whose first snapshot is only partly "
             f"read; its log no longer reaches back to it ({info.strip().splitlines()[0]}). Restore the table's log, "
             "or start over with `floodmark reset`; give the source a longer `delta.logRetentionDuration`"
         )
@@ -219,19 +223,19 @@ class DeltaSource(Planned):
         table, at = self.table(), DeltaOffset.parse(line)
         found, known = tables.table_id(table), at.table_id
         if found != known:
-            raise HistoryGone(
-                f"stream {self.name}: expected the table with id {known}, found {found} at {self.address}: it was "
+            raise self._gone(
+                f"expected the table with id {known}, found {found}: it was "
                 "recreated or cloned. Restore the table, or start over with `floodmark reset`"
             )
         if table.version() < at.newest_read:
-            raise HistoryGone(
-                f"stream {self.name}: version {at.newest_read} of {self.address} was read, its newest is now "
+            raise self._gone(
+                f"version {at.newest_read} of the table was read, its newest is now "
                 f"{table.version()}: it lost commits, and the commits that replace them would be skipped. Restore "
                 "the table's log, or start over with `floodmark reset`"
             )
         if self._is_split(line, log_sum):
-            raise HistoryGone(
-                f"stream {self.name}: version {at.newest_read} of {self.address} is not the commit that was read: an "
+            raise self._gone(
+                f"version {at.newest_read} of the table is not the commit that was read: an "
                 "older copy of the table was restored and written to, and its commits up to this version would be "
                 "skipped. Restore the table's log, or start over with `floodmark reset`"
             )
@@ -260,8 +264,11 @@ def first_not_before(table: DeltaTable, address: str, moment: datetime) -> int:
     if found is not None and found == min(times) > 0:
         shown = datetime.fromtimestamp(times[found] / 1000, UTC).isoformat()
         raise HistoryGone(
-            f"{address}: expected the log back to {moment.isoformat()} (`start`), found it from version {found} on, of "
-            f"{shown}: name a later time"
+            about_table(
+                address,
+                f"expected the log back to {moment.isoformat()} (`start`), found it from version {found} on, of "
+                f"{shown}: name a later time",
+            )
         )
     return table.version() + 1 if found is None else found
 

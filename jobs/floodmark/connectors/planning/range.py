@@ -16,6 +16,7 @@ from floodmark.connectors.planning.plannedrows import relations
 from floodmark.connectors.ports.source import Planned
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.rules.rule import EpochLimits
+from floodmark.core.text.tablenames import about
 from floodmark.errors import Refused
 
 
@@ -27,11 +28,11 @@ def planned_range(spark: SparkSession, source: Planned, begin: str, end: str) ->
     if planning.failure is not None:
         raise planning.failure
     if 0 not in planning.found:
-        raise Refused(
-            f"stream {source.name}: expected {source.address} to be planned by Spark as files, found a plan of "
-            "another kind. Runs do not need this; to recompute the rows that should have been read again, use "
-            "`floodmark reset`"
+        problem = (
+            "expected Spark to plan the table as files, found a plan of another kind. Runs do not need this; to "
+            "recompute the rows that should have been read again, use `floodmark reset`"
         )
+        raise Refused(about(f"stream {source.name}", source.address, problem))
     return planning.found[0]
 
 

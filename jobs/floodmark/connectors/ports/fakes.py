@@ -23,6 +23,7 @@ from floodmark.core.protocol.presence import Presence
 from floodmark.core.rules.kinds import SinkCan, SinkKind, SourceCan, SourceKind
 from floodmark.core.rules.sinks.upserts import Effect
 from floodmark.core.text.ddl import columns_of
+from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import HistoryGone, NotOwned, NotThereYet, WrongColumn
 from floodmark.ledger.comparing import Committed
 
@@ -193,7 +194,7 @@ class FakeSink(Accounted):
 
     def check(self, owner: str | None) -> None:
         if self._table is not None and self._table.owner != owner:
-            raise NotOwned(f"sink {self.address}: expected a table of {owner}, found one of {self._table.owner}")
+            raise NotOwned(about_sink(self.address, f"expected a table of {owner}, found one of {self._table.owner}"))
 
     def writer(self, way: Way) -> FakeWriter:
         return FakeWriter(lambda: self._table, way)
@@ -201,7 +202,7 @@ class FakeSink(Accounted):
     def check_columns(self, spark: SparkSession, layout: Layout) -> None:
         if self._table is not None and self._table.columns != tuple(layout.columns.names):
             raise WrongColumn(
-                f"sink {self.address}: expected columns {self._table.columns}, found {layout.columns.names}"
+                about_sink(self.address, f"expected columns {self._table.columns}, found {layout.columns.names}")
             )
 
     def make(self, spark: SparkSession, layout: Layout, owner: str) -> None:

@@ -31,7 +31,7 @@ def open_sink(one: model.Sink) -> Sink:
     kind = sink_kind(one.kind)
     if kind.open is None:
         raise Refused(
-            f"sink {one.address}: expected a kind of sink that can be written, found {one.kind}, whose `SinkKind` "
+            f"sink {one.label}: expected a kind of sink that can be written, found {one.kind}, whose `SinkKind` "
             "has no `open`: it would receive no rows"
         )
     return cast("Sink", kind.open(one))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
@@ -262,7 +263,10 @@ class Accounted(Writable, Protocol):
         writes = () if found is None else found.writes
         if sum(one.added - one.removed for one in writes) and all(one.app != app for one in writes):
             raise Refused(
-                f"sink {self.address}: expected no rows, found rows from before the last reset, which did not empty "
-                f"it because rule {rule} did not have this sink then. Start over with `floodmark reset {rule}`, or "
-                "name another sink"
+                about_sink(
+                    self.address,
+                    f"expected no rows, found rows from before the last reset, which did not empty "
+                    f"it because rule {rule} did not have this sink then. Start over with `floodmark reset {rule}`, or "
+                    "name another sink",
+                )
             )

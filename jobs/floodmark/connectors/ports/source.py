@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from floodmark.core.text.tablenames import about
 from floodmark.errors import HistoryGone
 
 if TYPE_CHECKING:
@@ -86,10 +87,11 @@ class Source(Protocol):
         `log_sum`: its value at that time, if known.
         """
         if self.is_another(offset, log_sum):
-            raise HistoryGone(
-                f"stream {self.name}: {self.address} is not the source that was read up to {offset}, or lacks rows "
-                "that were read. Restore it, or start over with `floodmark reset`"
+            problem = (
+                f"it is not the source that was read up to {offset}, or lacks rows that were read. Restore it, or "
+                "start over with `floodmark reset`"
             )
+            raise HistoryGone(about(f"stream {self.name}", self.address, problem))
 
     def is_another(self, offset: str, log_sum: str | None = None) -> bool:
         """Whether `check_identity` would raise."""

@@ -14,7 +14,7 @@ FLOODMARK_SYNC FLOODMARK_DEBUG FLOODMARK_CLASSES FLOODMARK_VARIABLES FLOODMARK_C
 FLOODMARK_ON_FAILURE""".split()
     + list(VARIABLES)
 )
-# Used by the demo and the tests; they do not affect rules.
+# Read by the demo and by tests (FLOODMARK_EVERY and _FROM choose damages to play); they do not affect rules.
 OTHERS = "FLOODMARK_PROVE FLOODMARK_SEED FLOODMARK_TAG FLOODMARK_EVERY FLOODMARK_FROM".split()
 
 

@@ -20,6 +20,7 @@ from floodmark.core.protocol.presence import FileId, file_id
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Abandoned, Undone
 from floodmark.core.protocol.recovery import ATTEMPTS, SEAL, undo_version
+from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import LedgerBroken, Refused, Sealed
 
 Action = Mapping[str, Any]  # of a log entry
@@ -139,7 +140,7 @@ def abandonable(head: Head | None, name: str) -> Head:
 
 def check_sink(rule: str, epoch: int, seen: Iterable[SinkState]) -> None:
     """Raise Refused if the epoch cannot be taken back out of a sink, with all reasons."""
-    found = [f"sink {one.address}: {why}" for one in seen if (why := _against(one))]
+    found = [about_sink(one.address, why) for one in seen if (why := _against(one))]
     if found:
         raise Refused(
             f"rule {rule}: epoch {epoch} cannot be abandoned, and nothing was written. {'. '.join(found)}. "
@@ -177,9 +178,10 @@ def still_undoable(rule: str, epoch: int, seen: SinkState) -> None:
     """Raise Refused if it can no longer be undone; since the ledger has announced it, new readers do not matter."""
     why = undoable(seen)
     if seen.undo is Undo.TAKE_BACK and why is not None:
+        changed = about_sink(seen.address, f"the table was changed meanwhile: {why}")
         raise Refused(
-            f"rule {rule}: epoch {epoch} was being abandoned, and sink {seen.address} was changed meanwhile: {why}. "
-            f"Undo that (RESTORE of the table to the version before it), or start over with `floodmark reset {rule}`"
+            f"rule {rule}: epoch {epoch} was being abandoned. {changed}. Undo that change (RESTORE of the table to the "
+            f"version before it), or start over with `floodmark reset {rule}`"
         )
 
 

@@ -134,16 +134,16 @@ def _of_sinks(rule: Rule, head: Head) -> Iterator[str]:
         yield "it has no sink that is a table"
     for sink in tables:
         if not sink_can(sink.kind).replaces:
-            yield f"sink {sink.address} is of kind {sink.kind}, in which no rows can be replaced"
+            yield f"sink {sink.label} is of kind {sink.kind}, in which no rows can be replaced"
         elif sink.key:
-            yield f"sink {sink.address} has a key: a later result may have replaced an earlier one"
+            yield f"sink {sink.label} has a key: a later result may have replaced an earlier one"
         elif time_column is not None and not _has_time_column(sink.columns, time_column):
             yield (
-                f"sink {sink.address} leaves out {time_column.column} (`columns`), which identifies the time of "
+                f"sink {sink.label} leaves out {time_column.column} (`columns`), which identifies the time of "
                 "its results"
             )
         elif not _is_known(sink, head):
-            yield f"sink {sink.address} is new, and no epoch has written to it yet: run the rule first"
+            yield f"sink {sink.label} is new, and no epoch has written to it yet: run the rule first"
 
 
 def _is_known(sink: Sink, head: Head) -> bool:

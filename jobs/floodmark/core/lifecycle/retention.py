@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from floodmark.core.text.durations import DAY, HOUR, MINUTE, parse_duration
+from floodmark.core.text.tablenames import about_table
 from floodmark.errors import Refused
 
 LOG, FILES = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
@@ -70,7 +71,7 @@ def retention_us(address: str, name: str, value: str) -> int:
         return parse_duration(re.sub(r"'\s*([+-]?\d+)\s*'", r"\1", value))
     except ValueError as fault:
         raise Refused(
-            f"{address}: {name} of the table cannot be read: {fault}. Set a valid value with ALTER TABLE"
+            about_table(address, f"{name} of the table cannot be read: {fault}. Set a valid value with ALTER TABLE")
         ) from None
 
 

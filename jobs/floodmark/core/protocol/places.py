@@ -16,6 +16,7 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import SEAL, fault_of
 from floodmark.core.rules.kinds import sinks_beside_tables, tables_written
 from floodmark.core.rules.rule import Rule, Sink
+from floodmark.core.text.tablenames import about_named, about_sink
 from floodmark.errors import HistoryGone
 
 PREFIX = "sink/"
@@ -108,8 +109,11 @@ def _refuse_taken_names(head: Head, others: Sequence[str], now: Mapping[str, str
         name = PREFIX + place
         if now.get(name, place) != place:
             raise HistoryGone(
-                f"sink {place}: the ledger knows the table with id {head.table_ids[name]} by this address, which is "
-                f"at {now[name]} now. Name another address for the new sink"
+                about_sink(
+                    place,
+                    f"the ledger knows the table with id {head.table_ids[name]} by this address, which is "
+                    f"at {now[name]} now. Name another address for the new sink",
+                )
             )
 
 
@@ -126,9 +130,12 @@ def check_same_tables(head: Head, rule: Rule, where: Mapping[str, str], found: M
             continue
         there = f"another table, with id {found[place]}," if found.get(place) else "no table"
         raise HistoryGone(
-            f"sink {address}: expected the table with id {head.table_ids[name]}, which was at {places[name]}, found "
-            f"{there} at {place}, to which the address now leads (a link or the working directory was changed). "
-            f"Restore the link or the table, or start over with `floodmark reset {rule.rule}`"
+            about_sink(
+                address,
+                f"expected the table with id {head.table_ids[name]}, which was at {places[name]}, found "
+                f"{there} at {place}, to which the address now leads (a link or the working directory was changed). "
+                f"Restore the link or the table, or start over with `floodmark reset {rule.rule}`",
+            )
         )
 
 
@@ -149,9 +156,12 @@ def check_all_present(head: Head, rule: Rule, where: Mapping[str, str]) -> None:
     for name, place in places_of(head).items():
         if place not in now:
             raise HistoryGone(
-                f"{name}: the table with id {head.table_ids[name]}, which was at {place}, is at none of the "
-                f"addresses of the sinks of rule {rule.rule}. Name its current address, or start over with "
-                f"`floodmark reset {rule.rule}`"
+                about_named(
+                    name,
+                    f"the table with id {head.table_ids[name]}, which was at {place}, is at none of the "
+                    f"addresses of the sinks of rule {rule.rule}. Name its current address, or start over with "
+                    f"`floodmark reset {rule.rule}`",
+                )
             )
 
 

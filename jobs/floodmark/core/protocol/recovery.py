@@ -13,6 +13,7 @@ from enum import Enum
 
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.rule import Rule
+from floodmark.core.text.tablenames import about_named
 from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed, VerifyFailed
 
 ATTEMPTS = 1 << 20
@@ -136,8 +137,11 @@ def check_tables(
     for name, epoch in rewritten.items():
         if epoch > head.epoch:
             raise LedgerBroken(
-                f"{name}: the table was rewritten after epoch {epoch}, the ledger ends at epoch {head.epoch}: its "
-                "newest rows are gone; restore the newest ledger, or start over with `floodmark reset`"
+                about_named(
+                    name,
+                    f"the table was rewritten after epoch {epoch}, the ledger ends at epoch {head.epoch}: its "
+                    "newest rows are gone; restore the newest ledger, or start over with `floodmark reset`",
+                )
             )
     for name, known in head.table_ids.items():
         fault = fault_of(name, known, ids.get(name), head.written.get(name), recorded.get(name))
@@ -158,8 +162,11 @@ def _ahead(name: str, head: Head, recorded: int) -> LedgerBroken | None:
     if recorded <= newest:
         return None
     return LedgerBroken(
-        f"{name}: the table is ahead of the ledger (version {recorded}, expected {newest} at most): the home was "
-        "restored from an older copy; restore the newest ledger, or start over with `floodmark reset`"
+        about_named(
+            name,
+            f"the table is ahead of the ledger (version {recorded}, expected {newest} at most): the home was "
+            "restored from an older copy; restore the newest ledger, or start over with `floodmark reset`",
+        )
     )
 
 
@@ -169,11 +176,17 @@ def fault_of(
     """The problem with a table, if its id or recorded version differs from what the ledger knows."""
     ways = "restore the right table, or start over with `floodmark reset`"
     if found is None:
-        return HistoryGone(f"{name}: the table that the ledger has written to is gone; {ways}")
+        return HistoryGone(about_named(name, f"the table that the ledger has written to is gone; {ways}"))
     if found != known:
-        return HistoryGone(f"{name}: expected the table with id {known}, found another with id {found}; {ways}")
+        return HistoryGone(
+            about_named(name, f"expected the table with id {known}, found another with id {found}; {ways}")
+        )
     if recorded == SEAL:
-        return Sealed(f"{name}: this generation was sealed by a newer one that the ledger does not know; {ways}")
+        return Sealed(
+            about_named(name, f"this generation was sealed by a newer one that the ledger does not know; {ways}")
+        )
     if written is not None and (recorded is None or recorded < written):
-        return HistoryGone(f"{name}: the ledger wrote version {written}, but the table has recorded {recorded}; {ways}")
+        return HistoryGone(
+            about_named(name, f"the ledger wrote version {written}, but the table has recorded {recorded}; {ways}")
+        )
     return None

@@ -20,6 +20,7 @@ from floodmark.core.text.addresses import identity
 from floodmark.core.text.defaults import FILES, merged, read_defaults
 from floodmark.core.text.problems import Problems, describe_detail, read_source, unknown
 from floodmark.core.text.substitution import substituted
+from floodmark.core.text.tablenames import last_part
 from floodmark.errors import RuleInvalid
 
 SUFFIXES = (".yaml", ".yml")
@@ -78,7 +79,7 @@ def find_sink(
 
 def name_of(sink: WrittenSink) -> str:
     """A sink's own name, else the last part of its address."""
-    return sink.name or (str(sink.table).rstrip("/").rpartition("/")[2] if sink.table else "console")
+    return sink.name or (last_part(sink.table) if sink.table else "console")
 
 
 def _chosen(rule: str, sinks: Sequence[WrittenSink], name: str | None) -> WrittenSink:

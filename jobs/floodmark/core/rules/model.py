@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from floodmark.core.sql.windows import grids
+from floodmark.core.text.tablenames import last_part
 from floodmark.errors import SqlRefused
 
 if TYPE_CHECKING:
@@ -161,6 +162,11 @@ class Sink(Model):
     cluster_by: tuple[str, ...] = ()
     adds_columns: bool = False
     epoch_columns: bool = False
+
+    @property
+    def label(self) -> str:
+        """Its name in messages and pages: its own, else the last part of its address, else its kind."""
+        return self.name or (last_part(self.address) if self.address else self.kind)
 
     @property
     def gets_all(self) -> bool:

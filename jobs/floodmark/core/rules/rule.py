@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
@@ -278,6 +279,8 @@ def _add_detail(detail: ErrorDetails, problems: Problems) -> None:
 def _unknown_key(key: str, parent: Field) -> str:
     if key == "expect" and parent[:1] == ("sinks",):
         return "expect: for results, it is a key of the rule, next to `sql`, for all of its sinks"
+    if not re.fullmatch(r"[\w.-]+", key):
+        return f"unknown key {key!r}: inside of {{…}}, a comma ends a value; put a value with a comma in quotes"
     known = _known_keys(parent)
     if len(parent) == 2 and parent[0] in ("streams", "sinks") and key not in known:
         kinds = source_keys() if parent[0] == "streams" else [*SINKS]

@@ -39,6 +39,8 @@ def unfit(address: str) -> str | None:
         return "without space around it or line breaks"
     if "${" in address:  # written as $${
         return "without ${: Spark would substitute a variable there"
+    if "{{" in address:
+        return "without {{…}}: a rule file has no templates; ${NAME} is a variable of the environment"
     if address[:1] in ("~", "$"):
         return f"{address[0]} is not expanded; ${{HOME}} is, and so is any ${{NAME}} of the environment"
     scheme, mark, _ = address.partition(":")

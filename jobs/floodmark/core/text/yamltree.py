@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from floodmark.core.text.yamlquotes import Bare, bare_value, quoted
 from floodmark.core.text.yamlwords import parser_message
 
 MAX_BYTES = 1_000_000
@@ -96,6 +97,25 @@ def _refused(message: str, mark: yaml.Mark | None) -> YamlRefused:
     return YamlRefused(message, (mark.line if mark else 0) + 1, (mark.column if mark else 0) + 1)
 
 
+def _bare(mark: yaml.Mark) -> Bare | None:
+    """The value at this place, if it was meant as text and needs quotes."""
+    return bare_value(str(mark.buffer), mark.index)
+
+
+def _out_of(mark: yaml.Mark) -> str:
+    """What to do about an anchor or alias; text that starts with * or & needs quotes."""
+    found = _bare(mark)
+    if found is None or re.search(r"[\[{]", found.text):
+        return "write the value out"
+    return f"write the value out, or, for text, {quoted(found.text)}"
+
+
+def _unknown_tag(tag: str, mark: yaml.Mark) -> YamlRefused:
+    found = _bare(mark)
+    meant = found is not None and not re.match(r"!!|!\S*\s*[\[{]", found.text)  # else it is meant as a tag
+    return _refused((meant and found and found.message) or f"tag {tag!r} is not allowed; remove it", mark)
+
+
 class _Loader(yaml.SafeLoader):
     """Composes nodes of bounded depth, without anchors and aliases (no alias bomb), resolving few scalar types."""
 
@@ -106,9 +126,10 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise _refused(
-                "anchors (&) and aliases (*) are not allowed; write the value out, or put it in quotes",
-                event.start_mark,
+                f"anchors (&) and aliases (*) are not allowed; {_out_of(event.start_mark)}", event.start_mark
             )
+        if getattr(event, "tag", None) == "!":
+            raise _unknown_tag("!", event.start_mark)
         if self.depth >= MAX_DEPTH:
             raise _refused(f"nested deeper than {MAX_DEPTH} levels; reduce the nesting", event.start_mark)
         self.values += 1
@@ -143,7 +164,7 @@ class _Builder:
             return None
         self.tree.places.setdefault(path, Place(node.start_mark.line + 1, node.start_mark.column + 1))
         if node.tag not in _TAGS:
-            raise _refused(f"tag {node.tag!r} is not allowed", node.start_mark)
+            raise _unknown_tag(node.tag, node.start_mark)
         if isinstance(node, MappingNode):
             return self._mapping(node, path)
         if isinstance(node, SequenceNode):
@@ -166,7 +187,10 @@ class _Builder:
 
     def _key(self, node: Node) -> str:
         if not isinstance(node, ScalarNode):
-            raise _refused("expected a name as a key, found a list or mapping", node.start_mark)
+            found = _bare(node.start_mark)
+            template = found is not None and "{{" in found.text
+            said = "expected a name as a key, found a list or mapping"
+            raise _refused(found.message if found and template else said, node.start_mark)
         return self._checked(node)
 
     def _checked(self, node: Any) -> str:

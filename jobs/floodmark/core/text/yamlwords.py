@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 
+from floodmark.core.text.yamlquotes import bare_value
+
 _INDENT = "indent it with spaces like the lines around it"
 # The parser's message -> what was expected and found, and what to do. `{0}`: the first group.
 _MESSAGES = (
-    (r"found character '\\t'.*", "expected spaces, found a tab: YAML is indented with spaces"),
+    (
+        r"found character '\\t'.*",
+        "expected spaces, found a tab: replace each tab in this line by spaces",
+    ),
     (
         r"found character '(.)' that cannot start any token",
         "expected a value, found one that starts with {0}, which needs quotes: put it in quotes",
@@ -51,33 +56,16 @@ _MESSAGES = (
 )
 
 
-# A text with variables, up to where a flow list or mapping would continue without their braces.
-_WITH_VARIABLES = re.compile(r"(?:\$\{[^{}\s,]*\}|[^\s,\[\]{}])*")
-
-
 def parser_message(problem: str, text: str = "", index: int = 0) -> str:
     """The message for the parser's `problem`, or `problem` itself if there is no other wording.
 
     The parser stopped in the rule file's `text` before the character at `index`.
     """
-    bare = _bare_variable(text, index)
+    bare = bare_value(text, index)
     if bare is not None:
-        return (
-            f"expected quotes around a value with ${{…}} inside {{…}} or […], found none: write '{bare}', because "
-            "YAML reads a bare { as the start of a mapping"
-        )
+        return bare.message
     for pattern, words in _MESSAGES:
         match = re.fullmatch(pattern, problem)
         if match:
             return words.format(*match.groups())
     return f"expected YAML: {problem}"
-
-
-def _bare_variable(text: str, index: int) -> str | None:
-    """The unquoted text whose variable `${NAME}` the parser read as a mapping; None if that is not the problem."""
-    if text[index - 1 : index + 1] != "${" or index == 0:
-        return None
-    before = re.search(r"[^\s,\[\]{}]*$", text[:index])
-    start = before.start() if before else index
-    found = _WITH_VARIABLES.match(text, start)
-    return found.group() if found and found.end() > index else None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from floodmark.core.committimes import committed, copied, in_commit_from
+from floodmark.core.text.tablenames import about_table
 from floodmark.errors import HistoryGone, TableBroken
 from floodmark.ledger.delta import tablelog
 
@@ -39,7 +40,9 @@ def commit_times(table: DeltaTable, address: str) -> dict[int, int]:
 def _own(address: str, version: int, info: dict[str, Any]) -> int:
     if info.get("inCommitTimestamp") is None:
         raise TableBroken(
-            f"{address}: expected a timestamp in log entry {version} (the table has in-commit timestamps), found none"
+            about_table(
+                address, f"expected a timestamp in log entry {version} (the table has in-commit timestamps), found none"
+            )
         )
     return int(info["inCommitTimestamp"])
 
@@ -47,10 +50,13 @@ def _own(address: str, version: int, info: dict[str, Any]) -> int:
 def _refuse_copies(address: str, version: int | None) -> None:
     if version is not None:
         raise HistoryGone(
-            f"{address}: log entry {version} says that it was written long before its file, so the log was copied "
-            "without the modification times of its files, from which Delta reads when a version was committed. Copy "
-            "it again with its times (`cp -p`, `rsync -t`); or name a version instead of a time, and join without "
-            "`history`"
+            about_table(
+                address,
+                f"log entry {version} says that it was written long before its file, so the log was copied "
+                "without the modification times of its files, from which Delta reads when a version was committed. "
+                "Copy it again with its times (`cp -p`, `rsync -t`); or name a version instead of a time, and join "
+                "without `history`",
+            )
         )
 
 

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
+from floodmark.core.text.tablenames import about_table
 from floodmark.errors import HistoryGone
 from floodmark.ledger.delta.deletionvectors import vector_file
 from floodmark.ledger.delta.keybounds import not_after
@@ -143,10 +144,10 @@ def as_of(address: str, since: int, epoch: int) -> DeltaTable:
     try:
         found = DeltaTable(address, version=_last_holding(address, since, epoch))
     except (OSError, DeltaError) as fault:
-        raise HistoryGone(f"{address}: its log no longer reaches back to epoch {epoch}") from fault
+        raise HistoryGone(about_table(address, f"its log no longer reaches back to epoch {epoch}")) from fault
     files = (Path(address, unquote(path)) for path in values_of(found.get_add_actions()["path"]))
     if not all(file.exists() for file in files):
-        raise HistoryGone(f"{address}: the files that epoch {epoch} saw no longer exist")
+        raise HistoryGone(about_table(address, f"the files that epoch {epoch} saw no longer exist"))
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from floodmark.core.protocol.presence import Moves, Presence, moves_of, presence
+from floodmark.core.text.tablenames import about_table
 from floodmark.errors import HistoryGone
 from floodmark.ledger.comparing import Committed
 from floodmark.ledger.delta.datafiles import commit_metadata, file_rows, root_of
@@ -79,8 +80,11 @@ def our_commit(address: str, app: str, version: int) -> Committed:
             if found is not None:
                 return found
     raise HistoryGone(
-        f"{address}: the log no longer has the commit of {app} version {version}, so its rows cannot be compared; "
-        "restore the table's log, or start over with `floodmark reset`"
+        about_table(
+            address,
+            f"the log no longer has the commit of {app} version {version}, so its rows cannot be compared; "
+            "restore the table's log, or start over with `floodmark reset`",
+        )
     )
 
 

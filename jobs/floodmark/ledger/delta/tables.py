@@ -11,6 +11,7 @@ from typing import Any
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from floodmark.core.text.tablenames import about_table
 from floodmark.errors import FloodmarkError, HistoryGone, Refused, RunFailed, TableBroken
 from floodmark.ledger.delta.damage import actions_of, why_unreadable
 from floodmark.ledger.delta.hadoopsums import sums_of
@@ -49,17 +50,25 @@ def _of_rust(fault: BaseException) -> bool:
 def _unreadable(address: str, fault: BaseException) -> FloodmarkError:
     said = str(fault).strip().split("\n", 1)[0]
     if passing(said):
-        return RunFailed(f"{address}: the table cannot be read now: {said}; fix the disk or the store, then retry")
+        return RunFailed(
+            about_table(address, f"the table cannot be read now: {said}; fix the disk or the store, then retry")
+        )
     if "non utf-8" in said.lower():
         return TableBroken(
-            f"{address}: its rows cannot be shown: {said}. If they contain text that is not UTF-8, nothing is "
-            "corrupt, and Spark can show it; otherwise, the file that `floodmark audit --deep` names is corrupt"
+            about_table(
+                address,
+                f"its rows cannot be shown: {said}. If they contain text that is not UTF-8, nothing is "
+                "corrupt, and Spark can show it; otherwise, the file that `floodmark audit --deep` names is corrupt",
+            )
         )
     if "unsupported" in said.lower():
         return TableBroken(
-            f"{address}: the table cannot be read: {said}; nothing is corrupt: Delta's client does not support this"
+            about_table(
+                address, f"the table cannot be read: {said}; nothing is corrupt: Delta's client does not support this"
+            )
         )
-    return TableBroken(f"{address}: the table cannot be read: {why_unreadable(address) or said}; {ANEW}")
+    why = (why_unreadable(address) or said).replace(f"{address}/", "")  # files from the table's folder on
+    return TableBroken(about_table(address, f"the table cannot be read: {why}; {ANEW}"))
 
 
 def open_table(address: str) -> DeltaTable | None:
@@ -232,11 +241,14 @@ def entry_actions(address: str, version: int) -> list[dict[str, Any]]:
     try:
         return actions_of(data)
     except ValueError as fault:
-        raise TableBroken(f"{address}: log entry {version} is truncated or was changed: {fault}") from fault
+        raise TableBroken(about_table(address, f"log entry {version} is truncated or was changed: {fault}")) from fault
 
 
 def missing_files(address: str, commit: int, what: str) -> HistoryGone:
     return HistoryGone(
-        f"{address}: of commit {commit}, {what} is gone, so its rows cannot be compared; restore it, or start over "
-        "with `floodmark reset`"
+        about_table(
+            address,
+            f"of commit {commit}, {what} is gone, so its rows cannot be compared; restore it, or start over "
+            "with `floodmark reset`",
+        )
     )

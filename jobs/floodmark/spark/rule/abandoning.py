@@ -28,6 +28,7 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Undone
 from floodmark.core.protocol.recovery import app_id, undo_version
 from floodmark.core.rules.rule import Rule
+from floodmark.core.text.tablenames import about_named
 from floodmark.errors import Fenced, ReplayDiffers
 from floodmark.ledger.delta import tablelog, tables
 from floodmark.ledger.delta.syncing import sync_commit
@@ -84,7 +85,7 @@ def _undo(session: SparkSession, rule: str, site: Site, head: Head, ledger: str)
     facts = {"epoch": head.epoch + 1, "attempt": head.attempt, "intent": intent, "undoes": list(seen.commits)}
     said = json.dumps({"app": site.app, "version": version, **facts}, separators=(",", ":"))
     if begun.commit(version, said) is None:
-        raise Fenced(f"{site.name}: another writer committed in between; nothing was undone there. Retry")
+        raise Fenced(about_named(site.name, "another writer committed in between; nothing was undone there. Retry"))
 
 
 def _compared(site: Site, head: Head) -> Undone:
@@ -98,8 +99,11 @@ def _compared(site: Site, head: Head) -> Undone:
         done, net_of(tables.entry_actions(site.address, commit) for commit in undoes)
     ):
         raise ReplayDiffers(
-            f"{site.name}: expected commit {found.commit} to undo commits {undoes} of epoch {head.epoch + 1}, found "
-            "that it did something else: the log was changed. Restore it, or start over with `floodmark reset`"
+            about_named(
+                site.name,
+                f"expected commit {found.commit} to undo commits {undoes} of epoch {head.epoch + 1}, found "
+                "that it did something else: the log was changed. Restore it, or start over with `floodmark reset`",
+            )
         )
     sync_commit(site.address, found.commit)
     return Undone(version=version, commit=found.commit, undoes=undoes)

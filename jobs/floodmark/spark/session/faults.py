@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from floodmark.core.datafaults import Cause, causes_in, of_data
+from floodmark.core.text.tablenames import about, about_named
 from floodmark.errors import Fenced, FloodmarkError, HistoryGone, InputFault, ProcessFault, RunFailed, TableBroken
 from floodmark.ledger.delta.storefaults import cannot_take, damaged, make_room
 
@@ -67,13 +68,16 @@ def of_table(name: str) -> Iterator[None]:
         text = _text(fault)
         why = None if _data(fault) else cannot_take(text)
         if why is not None:
-            raise RunFailed(f"{name}: {why}, nothing was committed; {make_room(why)}, then retry") from fault
+            raise RunFailed(about_named(name, f"{why}, nothing was committed; {make_room(why)}, then retry")) from fault
         if refused := CONSTRAINT.search(text):
             raise _refused_by(name, refused[0]) from fault
         if LACKING in text:
             raise InputFault(
-                f"{name}: expected rows with the columns of the table, found others: {_first(text)}. A column of a "
-                "source has gained fields since then; start over with `floodmark reset`"
+                about_named(
+                    name,
+                    f"expected rows with the columns of the table, found others: {_first(text)}. A column of a "
+                    "source has gained fields since then; start over with `floodmark reset`",
+                )
             ) from fault
         raise
 
@@ -82,8 +86,11 @@ def _refused_by(name: str, message_text: str) -> InputFault:
     """The error for a row that violates the table's own constraint, with the row as Delta shows it."""
     shown = " ".join(message_text.split()).rstrip(".")
     return InputFault(
-        f"{name}: expected rows that meet the table's own constraint, found another: {shown}. Drop the constraint, "
-        "or handle such rows in the rule (`expect`), and run again"
+        about_named(
+            name,
+            f"expected rows that meet the table's own constraint, found another: {shown}. Drop the constraint, "
+            "or handle such rows in the rule (`expect`), and run again",
+        )
     )
 
 
@@ -97,8 +104,12 @@ def of_version(name: str, address: str, version: int) -> Iterator[None]:
         if not any(sign in text for sign in REWRITTEN):
             raise
         raise HistoryGone(
-            f"{name}: expected version {version} of {address}, which the epoch reads, but it is gone: "
-            f"{_first(text)}. Restore the table's log and files, or start over with `floodmark reset`"
+            about(
+                name,
+                address,
+                f"expected version {version} of the table, which the epoch reads, but it is gone: "
+                f"{_first(text)}. Restore the table's log and files, or start over with `floodmark reset`",
+            )
         ) from fault
 
 

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType, TimestampType
 
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.rules.sinks.upserts import Effect
+from floodmark.core.text.tablenames import about_named
 from floodmark.errors import InputFault
 from floodmark.ledger.delta import datafiles, tablelog
 from floodmark.ledger.delta.syncing import is_enabled, sync_files
@@ -72,8 +73,11 @@ class Appending:
         )
         if wrong:
             raise InputFault(
-                f"{name}: expected rows with the column types of the table, found others ({wrong}). A column of a "
-                "source has changed its type since then; start over with `floodmark reset`"
+                about_named(
+                    name,
+                    f"expected rows with the column types of the table, found others ({wrong}). A column of a "
+                    "source has changed its type since then; start over with `floodmark reset`",
+                )
             )
 
     def write(self, frame: DataFrame) -> int:

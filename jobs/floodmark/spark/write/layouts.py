@@ -11,6 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.sql.words.lexis import quoted
+from floodmark.core.text.tablenames import about_named, about_table
 from floodmark.errors import Refused, WrongColumn
 from floodmark.ledger.delta import tables
 from floodmark.ledger.delta.syncing import sync_table
@@ -57,9 +58,12 @@ def check_columns(spark: SparkSession, name: str, address: str, schema: StructTy
     if wrong:
         shown = "; ".join(f"{one}: table {has.get(one, 'none')}, rule {gives.get(one, 'none')}" for one in wrong)
         raise WrongColumn(
-            f"{name}: the table's columns differ from the rule's ({shown}). Name another sink, change the SQL "
-            "(`CAST(x AS TYPE) AS x` restores a column's type, `CAST(NULL AS TYPE) AS x` its place), or start over "
-            "with `floodmark reset`"
+            about_named(
+                name,
+                f"the table's columns differ from the rule's ({shown}). Name another sink, change the SQL "
+                "(`CAST(x AS TYPE) AS x` restores a column's type, `CAST(NULL AS TYPE) AS x` its place), or start over "
+                "with `floodmark reset`",
+            )
         )
 
 
@@ -119,7 +123,9 @@ def _alter(spark: SparkSession, address: str, change: str, expected: str) -> Non
         spark.sql(f"ALTER TABLE {table_at(address)} {change}")
     except AnalysisException as fault:
         said = str(fault).strip().split("\n", 1)[0]
-        raise Refused(f"{address}: expected {expected}; Delta says: {said}. Change that in the rule file") from fault
+        raise Refused(
+            about_table(address, f"expected {expected}; Delta says: {said}. Change that in the rule file")
+        ) from fault
     sync_table(address)
 
 

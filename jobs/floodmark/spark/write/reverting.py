@@ -12,6 +12,7 @@ from typing import Any
 
 from floodmark.core.lifecycle.abandoning import SinkState
 from floodmark.core.protocol.presence import FileId
+from floodmark.core.text.tablenames import about_named
 from floodmark.errors import HistoryGone
 from floodmark.spark.write.rewriting import Rewriting
 
@@ -29,8 +30,11 @@ class Reverting(Rewriting):
         lacking = [*(seen.net.added.keys() - going.keys()), *(seen.net.removed.keys() - coming.keys())]
         if lacking:
             raise HistoryGone(
-                f"{seen.name}: expected the file {lacking[0][0]}, which the epoch's commit {seen.commits[0]} moved, "
-                "found it in no version of the table. Restore the table's log, or start over with `floodmark reset`"
+                about_named(
+                    seen.name,
+                    f"expected the file {lacking[0][0]}, which the epoch's commit {seen.commits[0]} moved, found it "
+                    "in no version of the table. Restore the table's log, or start over with `floodmark reset`",
+                )
             )
         gone = [going[key].remove() for key in sorted(seen.net.added)]
         back = [self._added(coming[key]) for key in sorted(seen.net.removed)]

@@ -60,13 +60,13 @@ def _check_layout(sink: Sink, sink_columns: SinkColumns, columns: StructType) ->
         kind = columns[name].dataType
         if not is_key_type(kind.simpleString()) or kind.typeName() == "binary":
             raise WrongColumn(
-                f"sink {sink.address}: partition_by: expected columns of whole numbers, decimals, text, dates, "
+                f"sink {sink.label}: partition_by: expected columns of whole numbers, decimals, text, dates, "
                 f"times or booleans, found {name} of type {kind.simpleString()}: leave it out, or cast it"
             )
         if (why := long_name(name, kind.simpleString())) is not None:
-            raise WrongColumn(f"sink {sink.address}: partition_by: expected {why}: rename it in the SQL")
+            raise WrongColumn(f"sink {sink.label}: partition_by: expected {why}: rename it in the SQL")
     if sink_columns.partitions and len(sink_columns.partitions) == len(columns):
         raise WrongColumn(
-            f"sink {sink.address}: partition_by: expected a column that is not in partition_by, because partition "
+            f"sink {sink.label}: partition_by: expected a column that is not in partition_by, because partition "
             "columns are not in the files; found none"
         )

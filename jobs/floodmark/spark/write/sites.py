@@ -20,6 +20,7 @@ from floodmark.core.protocol.presence import Presence
 from floodmark.core.protocol.records.rows import Written
 from floodmark.core.protocol.recovery import SEAL, Step, backfill_version, before_backfill, before_write, version_of
 from floodmark.core.rules.sinks.upserts import Effect, Upsert
+from floodmark.core.text.tablenames import about_named
 from floodmark.errors import Fenced, ReplayDiffers
 from floodmark.ledger import comparing
 from floodmark.ledger.comparing import Committed
@@ -160,7 +161,7 @@ def _committed(begun: Transaction, site: Site, attempt: Attempt, rows: int) -> W
             return _with(_verified(site, found, attempt, rows), begun.digest, begun.results)
     elif site.writer.recorded_version() == version:  # a twin of this attempt's epoch was faster
         return _compared(site, attempt, rows, begun)
-    raise Fenced(f"{site.name}: another writer committed in between; this attempt's write had no effect")
+    raise Fenced(about_named(site.name, "another writer committed in between; this attempt's write had no effect"))
 
 
 def _compared(site: Site, attempt: Attempt, rows: int, begun: Transaction | None) -> Written:
@@ -224,7 +225,7 @@ def seal(spark: SparkSession, site: Site) -> None:
     if commit is not None:
         writer.settle(commit)
     if writer.recorded_version() != SEAL:
-        raise Fenced(f"{site.name}: the seal of the old generation had no effect")
+        raise Fenced(about_named(site.name, "the seal of the old generation had no effect"))
 
 
 def empty(spark: SparkSession, site: Site, sink: Writable, layout: Layout) -> Written:
@@ -232,6 +233,8 @@ def empty(spark: SparkSession, site: Site, sink: Writable, layout: Layout) -> Wr
     sink.empty(spark, layout, site.app, commit_metadata(site, 0, Attempt(0, 0, "empty")))
     found = site.writer.committed(0)
     if found.metadata["intent"] != "empty":
-        raise ReplayDiffers(f"{site.name}: expected the commit that empties the table, found {found.metadata}")
+        raise ReplayDiffers(
+            about_named(site.name, f"expected the commit that empties the table, found {found.metadata}")
+        )
     site.writer.settle(found.commit)
     return Written(version=0, commit=found.commit, rows=0)

@@ -35,7 +35,7 @@ def _check_types(sink: Sink, field: str, columns: list[str], output: StructType,
         for kind in _leaves(output[column].dataType):
             if kind.typeName() in refused or (isinstance(kind, StringType) and not kind.isUTF8BinaryCollation()):
                 raise WrongColumn(
-                    f"sink {sink.address}: {field}: {_REASONS[field]}; found column {column} of type "
+                    f"sink {sink.label}: {field}: {_REASONS[field]}; found column {column} of type "
                     f"{output[column].dataType.simpleString()}: leave it out of {_PLACES[field]}, or cast it"
                 )
 
@@ -64,8 +64,8 @@ def check_condition(session: SparkSession, sink: Sink, field: str, condition: st
         [found] = without_rows(session, output).selectExpr(f"({condition}\n)").schema
     except AnalysisException as fault:
         line = str(fault).split("\n", 1)[0]
-        raise SqlRefused(f"sink {sink.address}: {field}: {line}; it may name the result's columns") from fault
+        raise SqlRefused(f"sink {sink.label}: {field}: {line}; it may name the result's columns") from fault
     if found.dataType.typeName() != "boolean":
         raise SqlRefused(
-            f"sink {sink.address}: {field}: expected a condition (boolean), found {found.dataType.simpleString()}"
+            f"sink {sink.label}: {field}: expected a condition (boolean), found {found.dataType.simpleString()}"
         )

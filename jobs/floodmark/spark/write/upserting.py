@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from floodmark.core.rules.sinks.upserts import Effect, Upsert, is_marked
 from floodmark.core.sql.words.lexis import quoted
+from floodmark.core.text.tablenames import about_named
 from floodmark.errors import InputFault, LedgerBroken
 from floodmark.ledger.delta.keybounds import MEASURES, Bound
 from floodmark.spark.read.digesting import Digesting
@@ -79,10 +80,13 @@ class Upserting(Rewriting):
         self.results = digesting.digest(found)
         if self._upsert.newest is None and found["keys"] and found["times"] > 1:
             raise InputFault(
-                f"{self._where}: expected one result for each key ({', '.join(self._upsert.key)}), found "
-                f"{found['times']} for {found['key']}; it is undefined which of them would stay. Exclude all but one "
-                "(`expect`, `on_fail: drop`) and run again; or add columns to `key`, or set `newest` to the column "
-                "that says which is newer, and start over with `floodmark reset`"
+                about_named(
+                    self._where,
+                    f"expected one result for each key ({', '.join(self._upsert.key)}), found "
+                    f"{found['times']} for {found['key']}; it is undefined which of them would stay. Exclude all but "
+                    "one (`expect`, `on_fail: drop`) and run again; or add columns to `key`, or set `newest` to the "
+                    "column that says which is newer, and start over with `floodmark reset`",
+                )
             )
         return found
 
@@ -108,9 +112,12 @@ class Upserting(Rewriting):
         most = max((one["rows"] or 0 for one in counted), default=0)
         if most > 1:
             raise LedgerBroken(
-                f"{self._where}: expected one row of the table for each key ({', '.join(self._upsert.key)}), found "
-                f"{most} for one; the table still has rows from before the sink had this key, or another writer "
-                "added rows. Start over with `floodmark reset`, without --keep-output"
+                about_named(
+                    self._where,
+                    f"expected one row of the table for each key ({', '.join(self._upsert.key)}), found "
+                    f"{most} for one; the table still has rows from before the sink had this key, or another writer "
+                    "added rows. Start over with `floodmark reset`, without --keep-output",
+                )
             )
         return counted
 

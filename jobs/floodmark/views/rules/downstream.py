@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from floodmark.core.rules.rule import Rule
 from floodmark.core.text.addresses import identity, location
+from floodmark.core.text.tablenames import last_part
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Reader:
 
     def text(self) -> str:
         of = f" of {self.after}" if self.after else ""
-        return f"rule {self.rule} reads {self.sink}{of} ({self.kind} {self.name})"
+        return f"rule {self.rule} reads {last_part(self.sink)}{of} ({self.kind} {self.name})"
 
 
 Readers = Mapping[str, list[Reader]]  # by `identity` of the table

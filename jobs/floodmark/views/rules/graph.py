@@ -8,6 +8,7 @@ from typing import Any
 
 from floodmark.core.rules.rule import Rule
 from floodmark.core.text.addresses import identity
+from floodmark.core.text.tablenames import last_part
 from floodmark.views.rules.downstream import Reader, readers
 
 LAST, NEXT = ("└── ", "    "), ("├── ", "│   ")
@@ -67,7 +68,11 @@ class Graph:
 
     def _line(self, name: str, by: Iterable[str] = ()) -> str:
         rule, read = self.rules[name], self.outside[name]
-        said = [name, *([f"as {', '.join(by)}"] if by else []), *([f"reads {', '.join(read)}"] if read else [])]
+        said = [
+            name,
+            *([f"as {', '.join(by)}"] if by else []),
+            *([f"reads {', '.join(map(last_part, read))}"] if read else []),
+        ]
         group = f", in group {rule.group}" if rule.group else ""
         return f"{', '.join(said)} [{_when(rule)}{group}]"
 

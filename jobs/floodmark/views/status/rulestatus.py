@@ -106,7 +106,7 @@ class RuleStatus:
             "open_windows": self.windows.facts() if self.windows else None,
             "waiting": self.waiting.facts() if self.waiting else None,
             "freshness": self.fresh.facts() if self.fresh else None,
-            "delivery": [asdict(sink) for sink in self.delivery],
+            "delivery": [sink.facts() for sink in self.delivery],
             "kept_output": head.kept_output if head else False,
         }
 
@@ -322,4 +322,4 @@ def behind(name: str, lag: Backlog | str) -> str:
 
 def _delivered(sink: SinkDelivery, kept_output: bool) -> str:
     kept = " (since `reset --keep-output`)" if kept_output and sink.delivery != sink.rule else ""
-    return f"{sink.sink}: {sink.delivery}{kept}"
+    return f"sink {sink.label}: {sink.delivery}{kept}"

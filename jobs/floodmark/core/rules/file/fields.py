@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from floodmark.core.text.addresses import unfit
 from floodmark.core.text.durations import parse_duration
+from floodmark.core.text.problems import shown_value
 from floodmark.core.text.secrets import WAY_OUT, has_credentials
 
 MOST_OF_NAME = 63  # maximum length of a stream's, a lookup's or an expectation's name
@@ -25,7 +26,10 @@ def duration(text: object) -> int:
 
 
 def as_text(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, str):
+    if isinstance(value, bool | int | float):
+        text = shown_value(value)
+        raise ValueError(f"expected text, found {text}: write '{text}'")
+    if not isinstance(value, str):
         raise ValueError("expected text")
     return value
 

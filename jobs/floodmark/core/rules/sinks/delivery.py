@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from floodmark.core.rules.kinds import sink_can, source_can
 from floodmark.core.rules.model import Rule, Sink
@@ -18,10 +19,10 @@ WORDS = (AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE)  # by qos
 class SinkDelivery:
     """One sink's delivery and why.
 
-    sink: its kind and address. source, rule, sink_capability, delivery: one of the three words each; `rule` is the
-    delivery requested for this sink. weakest: source, rule or sink, whichever determines the delivery. fix: the
-    cheapest way to the requested delivery or a better one; None if there is nothing to improve. refused: the sink
-    cannot give what the rule requests.
+    sink: its kind and address. label: its name for people. source, rule, sink_capability, delivery: one of the three
+    words each; `rule` is the delivery requested for this sink. weakest: source, rule or sink, whichever determines the
+    delivery. fix: the cheapest way to the requested delivery or a better one; None if there is nothing to improve.
+    refused: the sink cannot give what the rule requests.
     """
 
     sink: str
@@ -32,6 +33,11 @@ class SinkDelivery:
     weakest: str
     fix: str | None
     refused: bool
+    label: str
+
+    def facts(self) -> dict[str, Any]:
+        """For --json."""
+        return {name: value for name, value in asdict(self).items() if name != "label"}
 
     @property
     def wanted(self) -> str:
@@ -65,6 +71,7 @@ def _of(sink: Sink, source: int, kept_output: bool) -> SinkDelivery:
         weakest=_weakest(source, sink.qos, can),
         fix=_fix(sink, source, can, kept),
         refused=best.qos < sink.qos,
+        label=sink.label,
     )
 
 

@@ -82,7 +82,7 @@ def _refuse_stamps(sink: Sink, result: Sequence[str]) -> None:
     taken = [column for column in result if column.lower() in STAMPS]
     if taken:
         raise WrongColumn(
-            f"sink {sink.address}: epoch_columns: expected a result without {' and '.join(taken)}, because the sink "
+            f"sink {sink.label}: epoch_columns: expected a result without {' and '.join(taken)}, because the sink "
             f"adds {' and '.join(STAMPS)}; rename it in the SQL"
         )
 

@@ -90,7 +90,7 @@ def column_of(sink: Sink, field: str, name: str, named: Mapping[str, str]) -> st
         near = difflib.get_close_matches(name.lower(), list(named), 1)
         hint = f"; did you mean {named[near[0]]}?" if near else ""
         raise WrongColumn(
-            f"sink {sink.address}: {field}: expected one of the result columns {', '.join(named.values())}, found "
+            f"sink {sink.label}: {field}: expected one of the result columns {', '.join(named.values())}, found "
             f"{name}{hint}"
         )
     return found

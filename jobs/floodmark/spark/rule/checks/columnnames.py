@@ -10,6 +10,7 @@ from collections import Counter
 from pyspark.sql.types import DataType, StructType
 
 from floodmark.core.sql.tree.names import CHANGE_FEED, has_feed, of_feed, reserved
+from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import WrongColumn
 from floodmark.ledger.delta import tables
 from floodmark.spark.rule.checks.storing import parts_of
@@ -51,6 +52,9 @@ def _refuse_feed(plan: Plan, address: str) -> None:
     taken = of_feed(plan.layout(address).columns.names)
     if taken and (has_feed(plan.tables[address].properties) or has_feed(tables.properties_of(address))):
         raise WrongColumn(
-            f"sink {address}: expected no column {taken[0]} with {CHANGE_FEED}, because the table's change feed adds "
-            "one of that name; rename it in the SQL, with AS"
+            about_sink(
+                address,
+                f"expected no column {taken[0]} with {CHANGE_FEED}, because the table's change feed adds "
+                "one of that name; rename it in the SQL, with AS",
+            )
         )

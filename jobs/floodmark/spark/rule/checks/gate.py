@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import check_tables
+from floodmark.core.text.tablenames import about_named
 from floodmark.errors import TableBroken
 from floodmark.ledger.delta import datafiles, tables
 from floodmark.ledger.delta.damage import repair_log
@@ -36,7 +37,7 @@ def check(head: Head, known: Sequence[Site]) -> None:
 
 def _refuse(site: Site, faults: Iterable[str]) -> None:
     for fault in faults:
-        raise TableBroken(f"{site.name}: {fault}; {way_out(site)}")
+        raise TableBroken(about_named(site.name, f"{fault}; {way_out(site)}"))
 
 
 def way_out(site: Site) -> str:

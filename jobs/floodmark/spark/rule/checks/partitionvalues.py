@@ -55,7 +55,7 @@ class _Check:
         value = repr(one["value"])
         shown = value if len(value) <= SHOWN else f"{value[: SHOWN - 3]}..."
         raise InputFault(
-            f"rule {rule}, sink {self._sink.address}: partition_by: expected values that are possible in a directory "
+            f"rule {rule}, sink {self._sink.label}: partition_by: expected values that are possible in a directory "
             f"name, found {rows} {'row' if rows == 1 else 'rows'} with others, such as {wrong.column} = {shown}: "
             f"{wrong.why}. Nothing of the epoch was written, and running again will not help. Give {wrong.column} "
             "another value in the SQL (nullif, left, sha2, a CASE), exclude such rows with the sink's `where`, or "

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from floodmark.core.rules.sinks.storable import COLLATED, why_not
+from floodmark.core.text.tablenames import last_part
 from floodmark.errors import WrongColumn
 from floodmark.spark.fold.fold import Fold
 from floodmark.spark.read.shape import quarantine_schema
@@ -18,7 +19,7 @@ def check_stored(plan: Plan) -> None:
     """Raise WrongColumn for a column whose type Delta lacks; the message says where it is, and what to write."""
     rule = plan.rule.rule
     for address in plan.tables:
-        _check(f"sink {address}", plan.layout(address).columns)
+        _check(f"sink {last_part(address)}", plan.layout(address).columns)
     for table, schema in ({} if plan.rule.rebuild else plan.fold.tables).items():
         said = {name: plan.fold.describe_column(name) for name in schema.names}
         _check(f"rule {rule}: state {table}", schema, plan.fold.instead, said)
