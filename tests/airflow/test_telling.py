@@ -27,6 +27,7 @@ from test_operator import arrive, context, fold_all, spark_submit, task_of
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Written
+from floodmark.core.protocol.tally import COUNTS
 from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
@@ -34,6 +35,8 @@ from floodmark_airflow.assets import asset
 from floodmark_airflow.tasks import reporting
 
 HOUR = 3_600_000_000
+COUNTERS = ("epochs", *(f"rows_{name}" for name in COUNTS))
+IDLE = {f"floodmark.rule.one.{name}": [0] for name in ("lag_commits", *COUNTERS)}  # of a try that ended no epoch
 
 
 class Backend:
@@ -110,7 +113,7 @@ def test_metrics_of_a_run(rule: Rule, place: Path, fake_path: Path, sent: Backen
     assert 3600 <= age < 3700
     expected = {"read": 9, "filtered": 1, "dead": 2, "late": 1, "folded": 5, "output": 4}
     assert sent.plain == {
-        "floodmark.rule.one.lag_commits": [0],
+        **IDLE,
         "floodmark.rule.one.epoch_duration": [1500.0],
         "floodmark.rule.one.epochs": [1],
         **{f"floodmark.rule.one.rows_{name}": [count] for name, count in expected.items()},
@@ -138,7 +141,7 @@ def test_what_another_run_has_committed_meanwhile_is_counted_by_that_one(
 ) -> None:
     """A rule of a group that somebody runs by itself, say."""
     run(rule, place, fake_path, by="round__7.try1")
-    assert sent.plain == {"floodmark.rule.one.lag_commits": [0]}
+    assert sent.plain == IDLE
 
 
 def test_airflows_opentelemetry_takes_them(rule: Rule, place: Path, fake_path: Path, sent: Backend) -> None:
@@ -164,7 +167,7 @@ def test_a_run_with_nothing_to_do_tells_how_far_it_is(rule: Rule, place: Path, s
     fold_all(rule, place / "home")
     with pytest.raises(AirflowSkipException):
         task_of(rule).execute(context())
-    assert sent.plain == {"floodmark.rule.one.lag_commits": [0]}
+    assert sent.plain == IDLE
 
 
 def test_who_is_woken_by_a_sink_learns_of_epoch_rows_and_watermark(rule: Rule, place: Path, fake_path: Path) -> None:
@@ -182,7 +185,7 @@ def test_a_retry_tells_of_what_its_first_try_committed_and_counts_it_no_second_t
     given = context(try_number=2)
     task_of(rule).execute(given)
     assert given["outlet_events"][Asset(f"file://{place}/lake/one_out")].extra["rows"] == 4
-    assert sent.plain == {"floodmark.rule.one.lag_commits": [0]}
+    assert sent.plain == IDLE
 
 
 @pytest.fixture
@@ -213,7 +216,7 @@ def test_what_a_run_that_failed_has_committed_is_told_by_the_next_one(
         given = context()
         task_of(rule).execute(given)
         assert [given["outlet_events"][asset(str(sink.address))].extra["epochs"] for sink in rule.sinks] == [1, 1]
-    assert sent.plain == {"floodmark.rule.one.lag_commits": [0, 0]}, "the epochs were counted by their own run"
+    assert sent.plain == {name: [0, 0] for name in IDLE}, "the epochs were counted by their own run"
 
 
 def test_it_is_told_once(rule: Rule, place: Path, woken: dict[str, datetime]) -> None:

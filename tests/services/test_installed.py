@@ -6,7 +6,6 @@ By pip, for each Python that Floodmark supports and this machine has.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -15,18 +14,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.installed import CHECKOUT, LOCKED, Installed, built
 
 from floodmark import __version__
 from floodmark.core.application.sparkconf import JARS
-from floodmark.core.health.machine import locked
 
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(3600)]
-CHECKOUT = Path(__file__).parents[2]
-LOCKED = locked((CHECKOUT / "requirements.txt").read_text())
 EARLIER = "0.0.1"
 MOST_BYTES, MOST_SECONDS = 2 << 20, 0.15
-DAG = "from airflow.sdk import DAG\n\nwith DAG('mine', schedule=None):\n    pass\n"
-PLUGIN = "from airflow.plugins_manager import AirflowPlugin\n\n\nclass Mine(AirflowPlugin):\n    name = 'mine'\n"
 LATER = """at = [d.datetime(2026, 1, 2, tzinfo=d.UTC)]
 deltalake.write_deltalake("{events}", pa.table({{"at": at, "kind": ["z"]}}), mode="append")"""
 IMPORT = "import time; t = time.perf_counter(); import floodmark; print(time.perf_counter() - t)"
@@ -56,40 +51,6 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     version = earlier / "jobs/floodmark/__init__.py"
     version.write_text(version.read_text().replace(__version__, EARLIER))
     return built(earlier, root / "0"), built(CHECKOUT, root / "1")
-
-
-def built(root: Path, to: Path) -> Path:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(to)]
-    subprocess.run(command, cwd=root, check=True, capture_output=True)
-    (wheel,) = to.glob("*.whl")
-    return wheel
-
-
-class Installed:
-    """A Python environment with Airflow, in a folder of its own; the machine's settings of Airflow do not reach it."""
-
-    def __init__(self, root: Path, python: str):
-        self.root, self.bin = root, root / "env" / "bin"
-        root.mkdir(parents=True, exist_ok=True)
-        subprocess.run([python, "-m", "venv", str(root / "env")], check=True)
-        own = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "FLOODMARK", "PY"))}
-        self.env = {**own, "AIRFLOW_HOME": str(root / "airflow"), "PATH": f"{self.bin}:/usr/bin:/bin", "TZ": "UTC"}
-        self.env |= {"AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
-        for name, text in (("dags/mine.py", DAG), ("plugins/mine.py", PLUGIN)):
-            file = root / "airflow" / name
-            file.parent.mkdir(parents=True)
-            file.write_text(text)
-
-    def call(self, *words: str) -> str:
-        done = subprocess.run([self.bin / words[0], *words[1:]], env=self.env, capture_output=True, text=True)
-        assert done.returncode == 0, f"{words}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        return done.stdout
-
-    def files(self) -> set[str]:
-        """What is in the environment and in Airflow's folders of DAGs and plugins, without compiled files."""
-        roots = (self.root / "env", self.root / "airflow" / "dags", self.root / "airflow" / "plugins")
-        found = (path for root in roots for path in root.rglob("*") if "__pycache__" not in path.parts)
-        return {str(path) for path in found}
 
 
 @pytest.fixture(params=pythons())
@@ -125,7 +86,7 @@ def test_from_an_empty_environment_to_a_green_rule_upgraded_and_uninstalled(
 
     call("pip", "install", "-q", f"{wheels[1]}[airflow]")
     call("floodmark", "jars")
-    assert "is there already" in call("floodmark", "airflow", "init")
+    assert "already exists" in call("floodmark", "airflow", "init")
     events = str(place / "lake" / "events")
     call("python", "-c", f"import datetime as d, pyarrow as pa, deltalake; {LATER.format(events=events)}")
     green(installed, place, rows=3)

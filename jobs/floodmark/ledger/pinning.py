@@ -35,8 +35,8 @@ def pinned(ledger: LedgerReader, head: Head, sink: str, address: str) -> DeltaTa
         raise HistoryGone(
             about_sink(
                 address,
-                "the table that the ledger has written to no longer exists there. If it was moved, run the rule once: a "
-                "run records the new place",
+                "the table that the ledger has written to no longer exists there. If it was moved, run the rule once: "
+                "a run records the new place",
             )
         )
     if tables.table_id(table) != head.table_ids[sink]:

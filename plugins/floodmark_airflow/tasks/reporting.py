@@ -59,7 +59,10 @@ def watermark_age(rule: Rule, head: Head, now: datetime) -> float | None:
 
 
 def measure(rule: str, age: float | None, behind: int, epochs: Sequence[Ended]) -> None:
-    """Send metrics to StatsD or OpenTelemetry, if Airflow is configured for one. `age`: the watermark's."""
+    """Send metrics to StatsD or OpenTelemetry, if Airflow is configured for one. `age`: the watermark's.
+
+    Counters are also sent if they are 0: Prometheus does not count the first value of a counter as an increase.
+    """
     _send(stats.gauge, rule, "lag_commits", behind)
     if age is not None:
         _send(stats.gauge, rule, "watermark_age_seconds", round(age, 3))
@@ -67,8 +70,7 @@ def measure(rule: str, age: float | None, behind: int, epochs: Sequence[Ended]) 
         if epoch.seconds is not None:
             _send(stats.timing, rule, "epoch_duration", epoch.seconds * 1000)
     for name, count in {"epochs": len(epochs), **_rows(epochs)}.items():
-        if count:
-            _send(stats.incr, rule, name, count)
+        _send(stats.incr, rule, name, count)
 
 
 def _rows(epochs: Sequence[Ended]) -> dict[str, int]:

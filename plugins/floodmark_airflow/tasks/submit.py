@@ -18,12 +18,14 @@ from floodmark.core.application import sparkconf
 from floodmark.core.application.failure import ending_in
 from floodmark.errors import Final, Refused
 from floodmark_airflow import settings
+from floodmark_airflow.lineage import tables
 from floodmark_airflow.tasks.processtree import kill_tree
 from floodmark_airflow.tries import run_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Connection, Context
 
     from floodmark.core.rules.rule import SparkSettings
@@ -117,6 +119,14 @@ class SubmitOperator(SparkSubmitOperator):
         except BaseException:  # such as a timeout: else the next reader of the ledger would read while the run writes
             self.on_kill()
             raise
+
+    def get_openlineage_facets_on_start(self) -> OperatorLineage:
+        """For OpenLineage's provider, which knows this name: the tables that the task reads and writes."""
+        return tables(self.inlets, self.outlets)
+
+    def get_openlineage_facets_on_complete(self, _: object) -> OperatorLineage:
+        """The same at the task's end, also after a failure. A group's task then names the sinks that it updated."""
+        return tables(self.inlets, self.outlets)
 
     @property
     def ended(self) -> bool:
