@@ -19,6 +19,7 @@ from floodmark.core.protocol.places import (
 from floodmark.core.protocol.recovery import app_id
 from floodmark.core.rules.kinds import tables_read, tables_written
 from floodmark.core.text.addresses import location
+from floodmark.core.text.tablenames import table_label
 from floodmark.errors import RuleChanged
 from floodmark.ledger.delta import tablelog, tables
 
@@ -71,7 +72,7 @@ def _check_edit(head: Head, now: Head, rule: Rule, leads: dict[str, str]) -> Non
     try:
         check_edit(*named(now, rule, leads))
     except RuleChanged as fault:
-        moved = [f"{name} is at {place}" for name, place in moves(head, now).items()]
+        moved = [f"{table_label(name)} is at {place}" for name, place in moves(head, now).items()]
         raise RuleChanged(
             f"{fault}. Tables of its sinks were moved: {', '.join(moved)}" if moved else str(fault)
         ) from None
