@@ -164,11 +164,10 @@ def _start(start: str | StartAt) -> str:
 
 
 def _sink(sink: Sink) -> dict[str, Any]:
-    facts = sink.model_dump(include={"kind", "address", "newest", "delete", "where", "epoch_columns"})
-    lists = {name: list(getattr(sink, name)) for name in ("key", "columns", "partition_by", "cluster_by")}
+    facts = sink.model_dump(mode="json", exclude={"options", "name", "qos", "properties", "adds_columns"})
     rows = "; ".join(_merging(sink)) if sink.key else "added"
     schema = "add_columns" if sink.adds_columns else "fail"
-    return {**facts, **lists, "schema": schema, "rows": rows, "takes": list(describe_sink(sink))}
+    return {**facts, "schema": schema, "rows": rows, "takes": list(describe_sink(sink))}
 
 
 def _merging(sink: Sink) -> Iterator[str]:

@@ -39,17 +39,9 @@ def _report(plan: Plan) -> None:
     output.say(f"{plan.rule.rule}: {plan.rule.description}" if plan.rule.description else plan.rule.rule)
     for stream in plan.streams:
         output.say(f"\nstream {stream['name']}: {stream['kind']} {stream['address']}")
-        for key in (
-            *(["rule"] if stream["rule"] else []),
-            "event_time",
-            "lateness",
-            "max_ahead",
-            "idle_after",
-            "where",
-            "start",
-            "distinct",
-        ):
-            output.say(f"  {key:<11} {stream[key] or '-'}")
+        for key, value in stream.items():
+            if key not in ("name", "kind", "address") and (value or key != "rule"):
+                output.say(f"  {key:<11} {value or '-'}")
     for lookup in plan.lookups:
         output.say(f"\nlookup {lookup['name']}: {lookup['kind']} {lookup['address']}")
         output.say(f"  rows        {lookup['rows']}")
