@@ -1,11 +1,13 @@
 """The demo's input and its expected result: real flights in portions, and the rule's result by DuckDB alone.
 
-Run as a program, it adds a portion to LAKE/flights every minute until all have arrived.
+Run as a program, it adds a portion to LAKE/flights every minute until all have arrived. With the argument `first`, it
+adds the first portion alone, and that only for the example rule's sake: if FLOODMARK_RULES has the rule.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
 FLIGHTS = Path(__file__).resolve().parents[1] / "examples" / "data" / "flights.parquet"
+EXAMPLE = "departure_delays.yaml"  # the rule that reads them
 PORTIONS = 10
 PAUSE = 60.0  # seconds between two portions
 SPREAD_MINUTES = 25  # below the rule's lateness of 30 minutes: out of order, yet none late
@@ -53,11 +56,11 @@ def portions(count: int) -> list[Portion]:
     return [Portion(at + 1, everything.slice(at * size, size)) for at in range(count)]
 
 
-def arrive(portion: Portion, table: Path) -> None:
+def arrive(portion: Portion, table: str | Path) -> None:
     write_deltalake(str(table), portion.table, mode="append")
 
 
-def arrived(table: Path) -> int:
+def arrived(table: str | Path) -> int:
     """How many portions are in the table: each was one commit."""
     try:
         return DeltaTable(str(table)).version() + 1
@@ -65,7 +68,7 @@ def arrived(table: Path) -> int:
         return 0
 
 
-def feed(table: Path) -> Iterator[str]:
+def feed(table: str | Path) -> Iterator[str]:
     """Add one portion for each item taken, starting after the existing ones. Yields a message about each."""
     waiting = portions(PORTIONS)
     for portion in waiting[arrived(table) :]:
@@ -126,11 +129,27 @@ def _one(db: duckdb.DuckDBPyConnection, query: str) -> tuple[int]:
     return (int(row[0]),)
 
 
-def main() -> None:
-    for text in feed(Path(os.environ["LAKE"]).absolute() / "flights"):
+def place(lake: str) -> str:
+    """The address of the flights in a lake: a folder, or a URL of a store."""
+    return f"{lake.rstrip('/')}/flights" if "://" in lake else str(Path(lake).absolute() / "flights")
+
+
+def first(table: str, rules: Path) -> str:
+    """Let the first portion arrive if nothing has, and if the example rule is there to read it. Returns a message."""
+    if not (rules / EXAMPLE).exists():
+        return f"no flights: {rules} has no {EXAMPLE}"
+    return next(feed(table)) if arrived(table) == 0 else f"flights are in {table} already"
+
+
+def main(arguments: list[str]) -> None:
+    table = place(os.environ["LAKE"])
+    if arguments == ["first"]:
+        print(first(table, Path(os.environ["FLOODMARK_RULES"])), flush=True)
+        return
+    for text in feed(table):
         print(text, flush=True)
         time.sleep(PAUSE)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -3,7 +3,8 @@
 #   scripts/setup.sh              Java checked; .venv, the floodmark command and Delta's jars made
 #   scripts/setup.sh airflow-db   the same, and the metadata database of the embedded Airflow
 #   scripts/setup.sh lock         the same, and requirements*.txt written anew from requirements*.in
-#   scripts/setup.sh packages     Java checked, and .venv made: what needs none of the sources
+#   scripts/setup.sh packages     for an image: Java checked, and .venv made with what runs need alone, before any source
+#   scripts/setup.sh image        for an image, after that: Delta's jars, and the archive of Spark's classes
 # It writes below the checkout only (the tools' own download caches aside), and names no registry: where
 # packages and jars come from is the business of the user's settings for pip, uv and Ivy.
 set -euo pipefail
@@ -117,7 +118,7 @@ find_uv() {
 }
 
 install_packages() (
-  local uv requirements=(-r requirements.txt -r requirements-dev.txt)
+  local uv requirements=("${locks[@]/#/-r}")
   [ -t 2 ] || requirements+=(--quiet) # progress is for people who watch
   say 'installing the locked packages into .venv'
   export TMPDIR=$root/.cache/tmp.$$ # uv leaves lock files in it
@@ -162,10 +163,11 @@ LAUNCHER
 
 ensure_venv() {
   local stamp=.venv/.floodmark-setup key
-  key=$(hash_of requirements.txt requirements-dev.txt scripts/setup.sh)
+  key=$(hash_of "${locks[@]}" scripts/setup.sh)
   venv_is_sound && is_current "$stamp" "$key" && return
   venv_is_sound || make_venv
   install_packages
+  [ ! -f .venv/uv.txt ] || [ ${#locks[@]} != 1 ] || pip uninstall --quiet --yes uv # it came for the installation alone
   link_sources
   printf '%s' "$key" >"$stamp"
 }
@@ -200,6 +202,10 @@ ensure_archive() (
   printf '%s' "$key" >"$stamp"
 )
 
+# The archive fits jars of one age. A builder of images takes a layer that differs by the age of its files alone for the
+# same, and keeps the older one: so jars of an image have a fixed age.
+date_jars() { find "$1" -name '*.jar' -exec touch -d 2001-01-01T00:00:00Z {} +; }
+
 # --- The embedded Airflow's database
 
 ensure_airflow_db() (
@@ -217,14 +223,17 @@ ensure_airflow_db() (
 
 PATH=${PATH//"$root/.venv/bin:"/} # .venv is not made with the Python in it
 unset PYTHONPATH PYTHONHOME
+locks=(requirements.txt requirements-dev.txt)
+case ${1:-} in packages | image) locks=(requirements.txt) ;; esac # no tools of tests and checks
 check_java
 ensure_venv
-[ "${1:-}" != packages ] || exit 0
+[ "${1:-}" != packages ] || { date_jars .venv; exit 0; }
 ensure_jars
+[ "${1:-}" != image ] || date_jars .cache/jars
 ensure_archive
 case ${1:-} in
-  '') ;;
+  '' | image) ;;
   airflow-db) ensure_airflow_db ;;
   lock) lock ;;
-  *) refuse "unknown argument $1; there are airflow-db, lock and packages" ;;
+  *) refuse "unknown argument $1; there are airflow-db, image, lock and packages" ;;
 esac

@@ -46,7 +46,7 @@ def spark(images: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def ours(images: dict[str, Any]) -> dict[str, Any]:
     """Those with Airflow's settings."""
-    return {name: one for name, one in images.items() if not name.startswith("spark-")}
+    return {name: one for name, one in images.items() if name.startswith("airflow-")}
 
 
 def validator() -> jsonschema.Draft7Validator:
@@ -121,14 +121,15 @@ def test_the_head_says_what_memory_so_many_drivers_need(ours: dict[str, Any]) ->
 
 def test_the_image_gets_the_archive_of_sparks_classes() -> None:
     """It is made by a run of a rule: set-up makes none before the sources are there."""
-    lines = (CHECKOUT / "docker" / "Dockerfile").read_text().splitlines()
-    last = max(at for at, line in enumerate(lines) if line.startswith("COPY"))
-    assert "RUN scripts/setup.sh" in lines[last:]
+    text = (CHECKOUT / "docker" / "Dockerfile").read_text()
+    stage = text[text.index("FROM packages AS jars") : text.index("\nFROM base\n")].splitlines()
+    assert stage.index("RUN scripts/setup.sh image") > stage.index("COPY jobs jobs")
+    assert "COPY --from=jars /opt/floodmark/.cache/classes .cache/classes" in text
 
 
-def test_executors_get_no_secret_and_nobody_outside_reaches_them(spark: dict[str, Any]) -> None:
-    secrets = [name for name, rest in VARIABLE.findall(str(list(spark.values()))) if rest.startswith(":?")]
-    assert secrets == []
+def test_executors_get_sparks_secret_alone_and_nobody_outside_reaches_them(spark: dict[str, Any]) -> None:
+    secrets = {name for name, rest in VARIABLE.findall(str(list(spark.values()))) if rest.startswith(":?")}
+    assert secrets == {"SPARK_SECRET"}
     assert not any("ports" in one for one in spark.values()), "who reaches a master may run what he likes"
     assert set(spark) == {"spark-master", "spark-worker"}
     assert spark["spark-worker"]["deploy"]["replicas"] == 2
@@ -150,7 +151,8 @@ def test_every_named_volume_is_declared(compose: dict[str, Any]) -> None:
 
 
 def test_every_variable_without_a_default_is_in_the_example_and_empty_there() -> None:
-    required = {name for name, rest in VARIABLE.findall(TEXT) if not rest.startswith(":-")}
+    both = TEXT + (CHECKOUT / "docker" / "objects.yaml").read_text()
+    required = {name for name, rest in VARIABLE.findall(both) if not rest.startswith(":-")}
     lines = (CHECKOUT / "docker" / ".env.example").read_text().splitlines()
     given = dict(line.split("=", 1) for line in lines if re.match(r"[A-Z_]+=", line))
     assert set(given) == required
@@ -163,12 +165,11 @@ def test_the_spark_connection_is_local_unless_told_otherwise(ours: dict[str, Any
         assert json.loads(text) == {"conn_type": "spark", "host": "local[*]"}
 
 
-def test_what_the_image_copies_and_the_services_start_exists(ours: dict[str, Any]) -> None:
-    copies = [
-        line.split()[2:-1] for line in (CHECKOUT / "docker" / "Dockerfile").read_text().splitlines() if "COPY" in line
-    ]
+def test_what_the_image_copies_and_the_services_start_exists(ours: dict[str, Any], images: dict[str, Any]) -> None:
+    lines = (CHECKOUT / "docker" / "Dockerfile").read_text().splitlines()
+    copies = [line.split()[1:-1] for line in lines if line.startswith("COPY") and "--from" not in line]
     files = [name for names in copies for name in names]
-    files += [one["command"][1] for one in ours.values() if one["command"][0] in ("bash", "python")]
+    files += [one["command"][1] for one in images.values() if one["command"][0] in ("bash", "python")]
     files += [ours["airflow-init"]["build"]["dockerfile"]]
     assert [name for name in files if not (CHECKOUT / name).exists()] == []
     kept = (CHECKOUT / "docker" / "Dockerfile.dockerignore").read_text().split()
@@ -183,10 +184,30 @@ def test_a_lake_in_a_store_of_objects_is_valid_and_whole(compose: dict[str, Any]
     assert named == set(objects["volumes"])
 
 
+def test_spark_knows_its_applications_by_a_secret(spark: dict[str, Any], ours: dict[str, Any]) -> None:
+    """The literal text of the driver's option is no secret: Spark takes _SPARK_AUTH_SECRET before it."""
+    for one in spark.values():
+        assert "-Dspark.authenticate=true" in one["environment"]["SPARK_DAEMON_JAVA_OPTS"].split()
+    assert "-Dspark.master.rest.enabled=false" in spark["spark-master"]["environment"]["SPARK_DAEMON_JAVA_OPTS"].split()
+    scheduler = ours["airflow-scheduler"]["environment"]
+    assert {"-Dspark.authenticate=true", "-Dspark.authenticate.secret=$${env:_SPARK_AUTH_SECRET}"} <= set(
+        scheduler["SPARK_SUBMIT_OPTS"].split()
+    )
+    environments = [scheduler, *(one["environment"] for one in spark.values())]
+    assert len({one["_SPARK_AUTH_SECRET"] for one in environments}) == 1
+
+
+def test_no_folder_of_settings_is_on_sparks_class_path(ours: dict[str, Any]) -> None:
+    """With one, the JVM would leave the archive of Spark's classes unused, without a word."""
+    assert [name for name, one in ours.items() if "SPARK_CONF_DIR" in one["environment"]] == []
+
+
 def test_who_reads_the_lake_is_told_where_its_store_is(ours: dict[str, Any], objects: dict[str, Any]) -> None:
     readers = {name for name, one in objects["services"].items() if "LAKE" in one.get("environment", {})}
-    assert readers == {name for name, one in ours.items() if one["command"][0] == "airflow"} | {"spark-worker"}
-    conf = dict(line.split() for line in (CHECKOUT / "docker/objects/spark-defaults.conf").read_text().splitlines()[1:])
+    airflows = {name for name, one in ours.items() if one["command"][0] == "airflow"}
+    assert readers == airflows | {"spark-worker", "flights-first", "flights"}
+    text = (CHECKOUT / "docker/objects/spark-defaults.conf").read_text()
+    conf = dict(line.split() for line in text.splitlines() if line.startswith("spark."))
     for name in readers:
         environment = objects["services"][name]["environment"]
         assert environment["AWS_ENDPOINT_URL"] == conf["spark.hadoop.fs.s3a.endpoint"] == "http://objects:7070"

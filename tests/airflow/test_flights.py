@@ -73,3 +73,20 @@ def test_a_feed_goes_on_where_it_stopped(place: Path) -> None:
     assert next(coming).startswith("portion 1 of 10")
     assert next(flights.feed(place / "flights")).startswith("portion 2 of 10")
     assert flights.arrived(place / "flights") == 2
+
+
+def test_the_first_portion_arrives_once_and_only_for_the_example_rule(tmp_path: Path) -> None:
+    table = flights.place(str(tmp_path))
+    assert flights.first(table, tmp_path) == f"no flights: {tmp_path} has no {flights.EXAMPLE}"
+    assert flights.arrived(table) == 0
+    (tmp_path / flights.EXAMPLE).touch()
+    assert flights.first(table, tmp_path).startswith(f"portion 1 of {flights.PORTIONS} has arrived")
+    assert flights.first(table, tmp_path) == f"flights are in {table} already"
+    assert flights.arrived(table) == 1
+
+
+@pytest.mark.parametrize(
+    ("lake", "table"), [("s3a://lake", "s3a://lake/flights"), ("/data/lake/", "/data/lake/flights")]
+)
+def test_the_flights_lie_in_a_folder_or_in_a_store(lake: str, table: str) -> None:
+    assert flights.place(lake) == table

@@ -20,6 +20,7 @@ from floodmark.errors import Final, Refused
 from floodmark_airflow import settings
 from floodmark_airflow.lineage import tables
 from floodmark_airflow.tasks.processtree import kill_tree
+from floodmark_airflow.tasks.scratch import scratch
 from floodmark_airflow.tries import run_name
 
 if TYPE_CHECKING:
@@ -108,17 +109,19 @@ class SubmitOperator(SparkSubmitOperator):
             **kwargs,
         )
         self.spark = spark
+        self.scratch: dict[str, str] = {}
 
     def submit(self, context: Context, words: Sequence[str], backlog: int | None = None) -> None:
         """Run to the end. `words`: the first arguments of the command line; `backlog`: bytes of unread input."""
         self.application_args = [*words, *(self.application_args or [])]
         self.conf = spark_options(self.spark, backlog)["conf"]
         check_connection()
-        try:
-            super().execute(context)
-        except BaseException:  # such as a timeout: else the next reader of the ledger would read while the run writes
-            self.on_kill()
-            raise
+        with scratch() as self.scratch:
+            try:
+                super().execute(context)
+            except BaseException:  # such as a timeout: the next reader of the ledger must not read while it runs
+                self.on_kill()
+                raise
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage:
         """For OpenLineage's provider, which knows this name: the tables that the task reads and writes."""
@@ -139,7 +142,7 @@ class SubmitOperator(SparkSubmitOperator):
 
     def _get_hook(self) -> RuleSubmitHook:
         return RuleSubmitHook(
-            env_vars=environment(),
+            env_vars={**environment(), **self.scratch},
             conf=self.conf,
             conn_id=self._conn_id,
             jars=self.jars,
