@@ -24,7 +24,10 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -175,6 +178,28 @@ def test_python_compiles_and_a_class_passes_its_own_test(page: Path) -> None:
         code = compile(text, str(page), "exec")
         if "Harness" in "".join(texts):
             exec(code, names)
+
+
+def test_the_callback_of_the_page_about_monitoring_sends_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    got: list[str] = []
+
+    class Slack(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            self.send_response(200)
+            self.end_headers()
+
+    (text,) = (one.text for one in of_page(CHECKOUT / "docs/guide/monitoring.md") if one.kind == "python")
+    names: dict[str, Any] = {}
+    exec(compile(text, "monitoring.md", "exec"), names)
+    with HTTPServer(("127.0.0.1", 0), Slack) as server:
+        monkeypatch.setenv("SLACK_WEBHOOK", f"http://127.0.0.1:{server.server_port}")
+        answering = Thread(target=server.handle_request)
+        answering.start()
+        task = SimpleNamespace(dag_id="rule.hello", task_id="run")
+        names["page"]({"task_instance": task, "exception": ValueError("exit 3")})
+        answering.join(10)
+    assert got == ['{"text": "rule.hello run failed: exit 3"}']
 
 
 @pytest.mark.parametrize("one", snippets("json"), ids=str)
