@@ -117,6 +117,7 @@ class Person:
         self.page.get_by_placeholder("YYYY/MM/DD").fill(f"{at:%Y/%m/%d}")
         self.page.get_by_placeholder("HH:mm").fill(f"{at:%H:%M}")
         form.get_by_text(name, exact=True).click()  # elsewhere, so that the calendar goes
+        expect(self.page.get_by_placeholder("YYYY/MM/DD")).to_have_count(0)
         expect(given).to_contain_text(f"{at:%b %d, %Y %H:%M}")
 
     def is_refused(self) -> None:
