@@ -193,7 +193,7 @@ def kill_the_run(stack: Composed) -> None:
     """The JVM and the driver's Python, which Airflow's task started."""
     found = stack.processes(SCHEDULER)
     victims = [pid for pid, (_, words) in found.items() if "run_rule.py" in words and "airflow" not in words.split()[0]]
-    assert len(victims) >= 2, found
+    assert len(victims) >= 2, "\n".join(words for _, words in found.values())
     # The JVM drops an archive whose jars are of another age, or on another class path, without a word.
     assert any("/floodmark.jsa" in Path(f"/proc/{pid}/maps").read_text() for pid in victims)
     for pid in victims:

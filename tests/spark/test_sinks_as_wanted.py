@@ -402,7 +402,9 @@ def test_a_sink_with_a_constraint_of_its_own_says_which_row_and_what_to_do(spark
     table = f"delta.`{flow.sink()}`"
     spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT positive CHECK (n >= 0)")
     flow.arrive([event(2, n=-7)])
-    refused = r"sink counted_out0: .*CHECK constraint positive \(n >= 0\) .* n : -7.*Drop the constraint.*it is not open"
+    refused = (
+        r"sink counted_out0: .*CHECK constraint positive \(n >= 0\) .* n : -7.*Drop the constraint.*it is not open"
+    )
     for _ in range(2):
         with pytest.raises(InputFault, match=refused):
             run(spark, flow)

@@ -100,7 +100,7 @@ class Composed:
 
     def processes(self, service: str) -> dict[int, tuple[int, str]]:
         """By the host's process id: the user's number and the command."""
-        found = run("docker", "top", self.container(service)["Id"], "-eo", "pid,uid,args").stdout.splitlines()[1:]
+        found = run("docker", "top", self.container(service)["Id"], "-wweo", "pid,uid,args").stdout.splitlines()[1:]
         lines = (line.split(None, 2) for line in found)
         return {int(pid): (int(uid), words) for pid, uid, words in lines}
 
