@@ -72,7 +72,7 @@ def test_the_next_start_removes_what_a_killed_task_left(root: Path) -> None:
         assert not left.exists()
 
 
-@pytest.mark.parametrize(("task", "machine"), [(os.getpid(), "here"), (ENDED, "elsewhere")])
+@pytest.mark.parametrize(("task", "machine"), [(os.getpid(), "here"), (ENDED, "elsewhere")], ids=["lives", "elsewhere"])
 def test_folders_of_tasks_that_live_or_are_elsewhere_stay(task: int, machine: str, root: Path) -> None:
     kept = folder_of(task, root, machine)
     sweep(root)
