@@ -66,7 +66,7 @@ def plan_drop(ledger: LedgerReader, home: Home, parts: Iterable[str], others: Ma
     found = [one for one in known(ledger, home) if TableName.parse(one.name).role in parts]
     why = {one.name: reason for one in found if (reason := not_ours(one, ledger.id, others)) is not None}
     there = [one for one in found if one.name not in why and _exists(one)]
-    newest = {one.name: one for one in found if _can_move(one)}.values()  # a sink made anew has another id
+    newest = {one.name: one for one in found if _is_table_outside(one)}.values()  # a sink made anew has another id
     missing = (one for one in newest if one not in there and (one.name, one.id) not in dropped)
     return DropPlan(tuple(there), {one.name: _missing(one, home.rule) for one in missing} | why)
 
@@ -79,7 +79,8 @@ def _announced(ledger: LedgerReader) -> Iterator[tuple[str, str]]:
             yield from life["tables"].items()
 
 
-def _can_move(one: Owned) -> bool:
+def _is_table_outside(one: Owned) -> bool:
+    """Whether it is a Delta table outside of the rule's home, where others can move, remove or replace it."""
     return TableName.parse(one.name).is_sink and one.other_kind is None
 
 
@@ -210,7 +211,7 @@ def leftover_trash(home: Home) -> list[Path]:
 
 def _exists(one: Owned) -> bool:
     """Whether the very table is there. What lies in the home is the rule's, readable or not."""
-    if TableName.parse(one.name).is_sink and one.other_kind is None:
+    if _is_table_outside(one):
         table = tables.open_table(one.address)
         return table is not None and tables.table_id(table) == one.id
     return Path(one.address).exists()
