@@ -72,6 +72,19 @@ def test_every_page_can_be_reached_by_the_navigation(site: Path) -> None:
             assert f'href="{path.relative_to(site).as_posix()}"' in home, path
 
 
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_blocks_of_a_list_stay_in_it(page: Path) -> None:
+    """Markdown of the site wants four spaces; with fewer, the list ends there, and its numbers begin again at 1."""
+    fenced, before, outside = False, "", []
+    for at, line in enumerate((CHECKOUT / page).read_text().splitlines(), 1):
+        fence, item = re.match(r" *```", line), re.match(r" *([-*]|\d+\.) ", line)
+        indent = len(line) - len(line.lstrip())
+        if indent % 4 and (fence or (not fenced and line.strip() and (item or not before.strip()))):
+            outside.append((at, line))
+        fenced, before = fenced != bool(fence), line
+    assert outside == []
+
+
 def test_nothing_of_the_site_is_loaded_from_elsewhere(site: Path) -> None:
     for path in site.rglob("*.html"):
         loaded = re.findall(

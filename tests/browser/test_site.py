@@ -1,0 +1,91 @@
+"""Every page of the documentation site, in light and dark, on a wide and a narrow screen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.prove
+CHECKOUT = Path(__file__).parents[2]
+WIDE, NARROW = 1280, 390  # pixels: a laptop, and a telephone
+# What a person would see at once. Tables and code may scroll, the page may not.
+LOOK = """() => ({
+    title: document.querySelector("h1")?.innerText ?? "",
+    overflow: document.documentElement.scrollWidth - window.innerWidth,
+    pictures: [...document.images].filter(one => !one.naturalWidth).map(one => one.src),
+    palette: document.body.dataset.mdColorScheme,
+})"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """The requests are of no interest."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    subprocess.run(command, cwd=CHECKOUT, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def seen(page: Page, url: str, palette: str) -> list[str]:
+    """The problems of a page."""
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(f"script: {error}"))
+    page.on("requestfailed", lambda request: problems.append(f"not loaded: {request.url}"))
+    page.on("response", lambda answer: None if answer.ok else problems.append(f"{answer.status}: {answer.url}"))
+    page.goto(url, wait_until="load")
+    look = page.evaluate(LOOK)
+    if not look["title"]:
+        problems.append("no title")
+    if look["palette"] != palette:
+        problems.append(f"expected the colours of {palette}, found {look['palette']}")
+    if look["overflow"] > 0:
+        problems.append(f"{look['overflow']} pixels wider than the screen")
+    return problems + [f"no picture: {one}" for one in look["pictures"]]
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize(("scheme", "palette"), [("light", "default"), ("dark", "slate")])
+def test_every_page_fits_the_screen_and_loads_all_that_it_names(
+    browser: Browser, site: Path, address: str, scheme: Literal["light", "dark"], palette: str, width: int
+) -> None:
+    pages = sorted(str(one.relative_to(site)) for one in site.rglob("*.html") if one.name != "404.html")
+    assert len(pages) > 60
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+    problems = {}
+    for name in pages:
+        page = context.new_page()
+        problems[name] = seen(page, f"{address}/{name}", palette)
+        page.close()
+    context.close()
+    assert {name: found for name, found in problems.items() if found} == {}
+
+
+def test_the_search_finds_a_page(browser: Browser, address: str) -> None:
+    page = browser.new_page(viewport={"width": WIDE, "height": 900})
+    page.goto(address)
+    page.get_by_placeholder("Search").click()  # the index is loaded once somebody wants to search
+    page.get_by_placeholder("Search").press_sequentially("watermark")
+    page.locator(".md-search-result__link", has_text="Event time, watermarks and late data").first.click()
+    page.wait_for_url("**/concepts/event-time.html*")
+    page.close()
