@@ -10,11 +10,13 @@ An epoch reads this union over the relations that Spark planned for its batch, i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
@@ -66,7 +68,7 @@ def latest_times(rule: Rule, shape: Shape, clock_ms: int) -> dict[str, int]:
 
 
 class Batch:
-    """One epoch's rows, sorted. `counts`, `maxima` and `digests` come from one pass; the frames are lazy."""
+    """One epoch's rows, sorted. The frames are lazy. `counts`, `maxima` and `digests` are empty until measured."""
 
     def __init__(self, frame: DataFrame, rule: Rule, shape: Shape, limits: Limits):
         self._rule, self.shape, self._limits = rule, shape, limits
@@ -76,11 +78,29 @@ class Batch:
         self.digests: dict[str, Digest] = {}
         self._failed: dict[str, int] = {}
         self._of: dict[str, int] = {}  # rows on which expectations run, by stream
-        hashed = reduce(lambda rows, digesting: digesting.hashed(rows), self._digesting, self._frame)
-        self._take(hashed.selectExpr(*self._measures()).head())
-        self._refuse_unexpected()
-        if rule.on_error == "fail":
-            self._refuse_failed()
+
+    def measured(self) -> Batch:
+        """The batch, measured in a pass of its own. Raises InputFault for rows that stop the run."""
+        found = self._hashed().selectExpr(*self._measures()).head()
+        assert found is not None
+        return self._take(found.asDict())
+
+    def observed(self, seen: Observation) -> Batch:
+        """The same rows, which are measured into `seen` as something else reads all of them."""
+        riding = copy(self)
+        rows = self._hashed().observe(seen, *map(F.expr, self._measures()))
+        riding._frame = reduce(lambda rows, digesting: digesting.without(rows), self._digesting, rows)
+        return riding
+
+    def measured_by(self, seen: Observation) -> Batch:
+        """The batch, measured by what has read the rows of `observed`. Raises as `measured`."""
+        try:
+            return self._take(seen.get)
+        except Py4JJavaError:  # Spark found that no row can have a result, and read none
+            return self.measured()
+
+    def _hashed(self) -> DataFrame:
+        return reduce(lambda rows, digesting: digesting.hashed(rows), self._digesting, self._frame)
 
     @property
     def _digesting(self) -> list[Digesting]:
@@ -133,16 +153,26 @@ class Batch:
         found: list[str] = []
         for i, expected in self._checks:
             found += expected.measures("_x", _is(i, *CHECKED), _is(i, DROPPED, UNMET), f"_{i}")
-        for i in range(len(self.shape.streams)):
-            kinds = EVERY if any(i == place for place, _ in self._checks) else EVERY[:DROPPED]
-            found += [f"count_if({_is(i, kind)}) AS {KINDS[kind]}{i}" for kind in kinds]
+        for i, name in enumerate(self.shape.streams):
+            found += [f"count_if({_is(i, kind)}) AS {KINDS[kind]}{i}" for kind in self._possible(i, name)]
             found.append(f"max(CASE WHEN _s = {i} AND _kind = {FOLDED} THEN _t END) AS max{i}")
         return found + [measure for digesting in self._digesting for measure in digesting.measures()]
 
-    def _take(self, found: Row | None) -> None:
-        assert found is not None
+    def _possible(self, place: int, name: str) -> tuple[int, ...]:
+        """The kinds that rows of a stream can have: the others are not counted."""
+        stream = self._rule.streams[name]
+        impossible = {
+            FILTERED: stream.where is None,
+            NO_TIME: stream.event_time is None,
+            AHEAD: self._limits.latest[name] == NO_LIMIT,
+            LATE: self._limits.watermark is None or stream.lateness_us is None,
+            FAILED: name not in self.shape.checks,
+        }
+        kinds = EVERY if any(place == checked for checked, _ in self._checks) else EVERY[:DROPPED]
+        return tuple(kind for kind in kinds if not impossible.get(kind))
+
+    def _take(self, measured: Mapping[str, Any]) -> Batch:
         for i, name in enumerate(self.shape.streams):
-            measured = found.asDict()
             rows = {kind: measured.get(f"{kind}{i}", 0) for kind in KINDS}
             self._failed[name] = rows["failed"]
             self._of[name] = sum(rows[KINDS[kind]] for kind in CHECKED)
@@ -151,8 +181,12 @@ class Batch:
             known = {kind: rows[kind] for kind in ("filtered", "dropped", "late", "folded")}
             read = sum(rows.values())
             self.counts[name] = Counts(read=read, dead=dead, **known, expected=expected)
-            self.maxima[name] = found[f"max{i}"]
+            self.maxima[name] = measured[f"max{i}"]
             self.digests[name] = self._digesting[i].digest(measured)
+        self._refuse_unexpected()
+        if self._rule.on_error == "fail":
+            self._refuse_failed()
+        return self
 
     def _refuse_unexpected(self) -> None:
         """Raise InputFault if a row fails an expectation that stops the run."""
@@ -178,10 +212,9 @@ class Batch:
 
     def folded(self, name: str) -> DataFrame:
         """Rows of stream `name` for the rule's SQL, with the stream's own column names."""
-        place = list(self.shape.streams).index(name)
-        counts = self.counts[name]
-        rows = self._frame.where(f"_s = {place}")
-        if counts.folded < counts.read:  # otherwise all rows are folded
+        place, counts = list(self.shape.streams).index(name), self.counts.get(name)
+        rows = self._frame if len(self.shape.streams) == 1 else self._frame.where(f"_s = {place}")
+        if counts is None or counts.folded < counts.read:  # otherwise all rows are folded
             rows = rows.where(f"_kind = {FOLDED}")
         return rows.selectExpr(*self._own(name, self.shape.streams[name]))
 

@@ -167,6 +167,11 @@ def _of_spark(rule: str, fault: PySparkException | Py4JJavaError) -> FloodmarkEr
     return _sorted(rule, condition, _text(fault))
 
 
+def concerns_data(fault: PySparkException | Py4JJavaError) -> bool:
+    """Whether a row of the input makes Spark fail: the same again, however often it is tried."""
+    return _data(fault) is not None
+
+
 def _data(fault: Exception) -> Cause | None:
     """The cause that concerns a row's data, if the error has one."""
     origin = fault.java_exception if isinstance(fault, Py4JJavaError) else getattr(fault, "_origin", None)

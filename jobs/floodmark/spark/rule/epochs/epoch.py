@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 
 from floodmark.connectors import console
@@ -41,14 +43,16 @@ from floodmark.spark.read.batch import Batch, Limits, latest_times
 from floodmark.spark.read.expectationchecks import check_results
 from floodmark.spark.read.frames import read_range
 from floodmark.spark.read.replaying import replayed
+from floodmark.spark.read.shape import Shape
 from floodmark.spark.rule import generation
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.epochs.compaction import compact
 from floodmark.spark.rule.epochs.intents import Intents
+from floodmark.spark.rule.epochs.onepass import OnePass
 from floodmark.spark.rule.epochs.outputs import Outputs
 from floodmark.spark.rule.epochs.reports import EpochReport
 from floodmark.spark.rule.generation import Plan, Sites
-from floodmark.spark.session.faults import of_new_epoch, of_open_epoch
+from floodmark.spark.session.faults import concerns_data, of_new_epoch, of_open_epoch
 from floodmark.spark.session.parallel import side_by_side
 from floodmark.spark.write import sites
 from floodmark.spark.write.sites import Attempt, Prepared
@@ -88,6 +92,7 @@ class EpochFolder:
         self._plan, self._sites, self._ledger = plan, sites, ledger
         self._directory, self._report = directory, report
         self._intents = Intents(session, plan, ledger, ticks, replay)
+        self._one_pass = OnePass(session, plan, sites)
         self._gate = ledger.begun.epoch
         self._seconds: dict[str, float] = {}
 
@@ -107,7 +112,7 @@ class EpochFolder:
             self._reach("sparkcommit.after", self.head.epoch)
         self._reach("offsets.after")
         entry = self._planned(batch_id)
-        commit = self._effects(self._rows(entry), entry)
+        commit = self._effects(entry)
         self._reach("commit.before")
         with self._timed("commit"):
             attempt = self.head.attempt
@@ -128,36 +133,74 @@ class EpochFolder:
             )
         return checkpoint.planned_entry(self._directory, batch_id)
 
-    def _rows(self, entry: Entry) -> DataFrame:
+    def _rows(self, entry: Entry, shape: Shape) -> DataFrame:
         """The batch's rows: the relations that Spark planned for it, or the sources' rows of the range."""
-        rule, shape, clock = self._plan.rule, self._plan.fold.shape, entry.clock_ms * 1000
+        rule, clock = self._plan.rule, entry.clock_ms * 1000
         replay = self._intents.replay_of(entry)
         if replay is not None:
             return replayed(self._session, rule, shape, self._sites.dead.address, self.head, replay, clock)
         told = relations(self._session, checkpoint.query_id(self._directory), len(rule.streams))
         return read_range(self._session, rule, shape, self.head.entry, entry, clock, told)
 
-    def _effects(self, frame: DataFrame, entry: Entry) -> Commit:
+    def _effects(self, entry: Entry) -> Commit:
         reopened = self.head.open
         if reopened is not None:
             self._intend(reopened)
-        with self._error_context(reopened), self._timed("read"):
-            batch = self._read(frame, entry)
-        intent = self._intents.of(entry, batch)
-        if reopened is not None:
-            check_same_reading(self.rule, self.head.epoch + 1, reopened, intent)
-            intent = reopened
-        with self._error_context(reopened), self._timed("fold"):
-            folded = self._fold(batch, intent)
-        try:
+        with ExitStack() as held:
             with self._error_context(reopened):
-                ready = self._ready(batch, folded, entry, intent)
+                intent, ready = self._in_one_pass(entry) or self._in_passes(entry, reopened, held)
             if reopened is None:
                 self._intend(intent)
             with engine.named(intent.engine, self._intents.engine):
                 return self._written(ready, intent)
-        finally:
-            folded.release()
+
+    def _in_passes(self, entry: Entry, reopened: Intent | None, held: ExitStack) -> tuple[Intent, Ready]:
+        """READ, FOLD and FILES, one after the other. `held`: until it ends, the folded rows are there."""
+        with self._timed("read"):
+            batch = self._batch(entry, self._plan.fold.shape).measured()
+        intent = self._intents.of(entry, batch)
+        if reopened is not None:
+            check_same_reading(self.rule, self.head.epoch + 1, reopened, intent)
+            intent = reopened
+        with self._timed("fold"):
+            folded = self._fold(batch, intent)
+        held.callback(folded.release)
+        return intent, self._ready(batch, folded, entry, intent)
+
+    def _in_one_pass(self, entry: Entry) -> tuple[Intent, Ready] | None:
+        """A new epoch whose rows are read as its results are written; None: it cannot be.
+
+        Expressions that may raise are not tried row by row: if one does, the epoch is read in passes, which name it.
+        """
+        if self.head.open is not None or self._intents.replay_of(entry) is not None or not self._one_pass.possible:
+            return None
+        shape = self._plan.fold.shape
+        unchecked = replace(shape, checks={}) if self._plan.rule.on_error == "fail" else shape
+        at = Moment(self.head.epoch + 1, self.head.watermark, None, self.head.lost, entry.clock_ms * 1000)
+        try:
+            with self._timed("write"):
+                return self._riding(self._batch(entry, unchecked), entry, at)
+        except (PySparkException, Py4JJavaError) as fault:
+            if not concerns_data(fault):
+                raise
+            return None
+
+    def _riding(self, batch: Batch, entry: Entry, at: Moment) -> tuple[Intent, Ready] | None:
+        measures, seen = Observation(), Observation()
+        measuring = self._one_pass.measuring(batch, measures, at)
+        if measuring is None:
+            return None
+        outputs = Outputs(self._session, self._plan, self._sites, self.head)
+        output = self._one_pass.results(batch, at)
+        sinks = outputs.for_sinks(output, seen, measuring)
+        attempt = Attempt(at.epoch, max(1, self.head.attempt), "")
+        prepared = side_by_side(partial(sites.prepare, work, attempt) for work, _ in sinks)
+        intent = self._intents.of(entry, batch.measured_by(measures))
+        own = outputs.own_works(batch, Folded(output), entry)
+        prepared = [*side_by_side(partial(sites.prepare, work, attempt) for work in own), *prepared]
+        rows = outputs.rows(sinks, {one.site.name: one.rows for one in prepared}, output, seen)
+        shown = tuple(outputs.shown(output, rows))
+        return intent, Ready(replace(attempt, intent=intent.digest), prepared, rows, shown, {}, {})
 
     def _error_context(self, reopened: Intent | None) -> AbstractContextManager[None]:
         """Have errors say whether the epoch is open."""
@@ -191,10 +234,10 @@ class EpochFolder:
         named = zip((one.site.name for one in ready.prepared), results, strict=True)
         return self._commit(intent, {name: written for name, written in named if written is not None}, ready)
 
-    def _read(self, frame: DataFrame, entry: Entry) -> Batch:
-        rule, shape = self._plan.rule, self._plan.fold.shape
+    def _batch(self, entry: Entry, shape: Shape) -> Batch:
+        rule = self._plan.rule
         latest = latest_times(rule, shape, entry.clock_ms)
-        return Batch(frame, rule, shape, Limits(rule.late_below(self.head.watermark), latest))
+        return Batch(self._rows(entry, shape), rule, shape, Limits(rule.late_below(self.head.watermark), latest))
 
     def _intend(self, intent: Intent) -> None:
         self._reach("intent.before")

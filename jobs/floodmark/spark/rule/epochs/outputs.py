@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -65,20 +65,24 @@ class Outputs:
         kept = folded.changes.get(name)
         return None if kept is None else kept.coalesce(files_for(total(batch.counts).folded))
 
-    def for_sinks(self, output: DataFrame | None, seen: Observation) -> list[tuple[Work, Sink]]:
+    def for_sinks(
+        self, output: DataFrame | None, seen: Observation, measuring: Mapping[str, DataFrame] | None = None
+    ) -> list[tuple[Work, Sink]]:
         """One piece of work for each sink that keeps what it gets. At qos 0 it gets the first attempt's rows alone.
 
-        `seen`: counts the results on their way to one sink, if no sink gets all of them.
+        `seen`: counts the results on their way to one sink, if no sink gets all of them. `measuring`: the same results
+        for the site of this name, whose write measures the epoch's rows.
         """
         by_address, first = self._plan.sinks, self._is_first
         asked = [(site, by_address[address]) for address, site in self._sites.sinks.items()]
         asked = [(site, sink) for site, sink in asked if first or sink.qos > 0]
         if output is None and self._plan.rule.rebuild:  # existing rows are removed even without results
             output = self._session.createDataFrame([], self._plan.output)
-        frames = [output] * len(asked)
+        frames = [(measuring or {}).get(site.name, output) for site, _ in asked]
         counting = self._counting([sink for _, sink in asked])
-        if output is not None and counting is not None:
-            frames[counting] = output.observe(seen, F.count(F.lit(1)).alias("rows"))
+        counted = None if counting is None else frames[counting]
+        if counting is not None and counted is not None:
+            frames[counting] = counted.observe(seen, F.count(F.lit(1)).alias("rows"))
         return [
             (Work(site, None if frame is None else self._rows_for(sink, frame)), sink)
             for (site, sink), frame in zip(asked, frames, strict=True)
