@@ -1,6 +1,6 @@
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup airflow-db test test-unit docs pages messages browser check lint types imports demo up faults prove bench wheel lock clean
+.PHONY: help setup airflow-db test test-unit docs pages messages browser pictures check lint types imports demo up faults prove bench wheel lock clean
 
 PY := .venv/bin/python
 
@@ -52,6 +52,9 @@ messages: setup ## renew the expected error messages (tests/mistakes) and their 
 
 browser: setup ## Airflow's UI with the rules' pages, in a real Chromium; leaves pictures in .cache/screenshots/
 	$(PY) -m pytest -m prove tests/browser
+
+pictures: setup ## the documentation's pictures of Airflow's UI, anew: runs rules, Airflow and a real Chromium
+	$(PY) scripts/pictures.py
 
 faults: setup ## plant faults into copies of the engine, one at a time: the tests have to notice each
 	$(PY) scripts/faults.py run
