@@ -34,6 +34,7 @@ from floodmark.spark.session.session import in_utc
 CONFLICT = "io.delta.exceptions.Concurrent"
 ROWS_IN_A_FILE = 500_000
 BYTES_IN_A_FILE = 16 << 20
+BYTES_OF_A_CORE = 4 << 20  # from here on, it is worth it that another core writes
 MOST_FILES = 10_000
 
 
@@ -42,9 +43,9 @@ def files_for(rows: int) -> int:
     return 1 + rows // ROWS_IN_A_FILE
 
 
-def files_for_bytes(size: int) -> int:
+def files_for_bytes(size: int, cores: int) -> int:
     """The same for rows that are still unread, by the size of the files that hold them."""
-    return min(MOST_FILES, 1 + size // BYTES_IN_A_FILE)
+    return min(MOST_FILES, max(1 + size // BYTES_IN_A_FILE, min(cores, 1 + size // BYTES_OF_A_CORE)))
 
 
 class Appending:

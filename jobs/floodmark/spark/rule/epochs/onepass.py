@@ -62,7 +62,8 @@ class OnePass:
         """The results of the batch's rows, whatever these are measured by."""
         output = self._plan.fold.fold(batch, {}, self._session, at).output
         assert output is not None
-        return output.coalesce(files_for_bytes(bytes_read(output)))
+        cores = self._session.sparkContext.defaultParallelism
+        return output.coalesce(files_for_bytes(bytes_read(output), cores))
 
     def measuring(self, batch: Batch, seen: Observation, at: Moment) -> dict[str, DataFrame] | None:
         """By the name of a site, the same results, whose write measures the rows into `seen`; None: they cannot."""
