@@ -127,14 +127,26 @@ class Selected(Asked):
         return self
 
 
-@pytest.mark.parametrize(("folded", "sorted_out"), [(3, False), (2, True)])
-def test_rows_that_are_not_folded_stay_out_of_the_results(tmp_path: Path, folded: int, sorted_out: bool) -> None:
+@pytest.mark.parametrize(
+    ("streams", "folded", "sql"),
+    [
+        (["events"], 3, []),
+        (["events"], 2, [f"_kind = {FOLDED}"]),
+        (["events"], None, [f"_kind = {FOLDED}"]),
+        (["events", "other"], 3, ["_s = 0"]),
+        (["events", "other"], 2, ["_s = 0", f"_kind = {FOLDED}"]),
+    ],
+    ids=["all", "some", "not counted yet", "two streams, all", "two streams, some"],
+)
+def test_rows_that_are_not_folded_stay_out_of_the_results(
+    streams: list[str], folded: int | None, sql: list[str]
+) -> None:
     batch = object.__new__(Batch)
     frame: Any = Selected()
-    batch._frame, batch.shape = frame, Shape({"events": EVENTS})
-    batch.counts = {"events": Counts(read=3, folded=folded, late=3 - folded)}
+    batch._frame, batch.shape = frame, Shape(dict.fromkeys(streams, EVENTS))
+    batch.counts = {} if folded is None else {"events": Counts(read=3, folded=folded, late=3 - folded)}
     batch.folded("events")
-    assert frame.sql == ["_s = 0", *([f"_kind = {FOLDED}"] if sorted_out else [])]
+    assert frame.sql == sql
 
 
 def test_what_an_open_session_began_with_is_kept() -> None:
