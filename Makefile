@@ -53,6 +53,7 @@ messages: setup ## renew the expected error messages (tests/mistakes) and their 
 browser: setup ## Airflow's UI with the rules' pages, in a real Chromium; leaves pictures in .cache/screenshots/
 	$(PY) -m pytest -m prove tests/browser
 
+pictures: export PYTHONPATH := $(CURDIR)/jobs:$(CURDIR)/plugins:$(CURDIR)/tests
 pictures: setup ## the documentation's pictures of Airflow's UI, anew: runs rules, Airflow and a real Chromium
 	$(PY) scripts/pictures.py
 

@@ -1,6 +1,6 @@
 """Make the documentation's pictures of Airflow's UI: rules over the example flights, really run. Needs Chromium.
 
-scripts/pictures.py        writes docs/images/rules.png and docs/images/rule.png, in about ten minutes
+make pictures        writes docs/images/rules.png and docs/images/rule.png, in about ten minutes
 """
 
 from __future__ import annotations
@@ -17,13 +17,10 @@ import yaml
 from flights import arrive, portions
 from local_airflow import USER, LocalAirflow, ended_by_signals
 from playwright.sync_api import expect
+from support import chromium
+from support.looking import Person
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(CHECKOUT / "tests"))
-
-from support import chromium  # noqa: E402 - of the tests
-from support.looking import Person  # noqa: E402 - of the tests
-
 SCRATCH = CHECKOUT / ".cache" / "pictures"
 IMAGES = CHECKOUT / "docs" / "images"
 PORTIONS, LAST = 48, 3  # the last ones arrive once Airflow runs the rules

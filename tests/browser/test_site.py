@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -13,9 +11,9 @@ from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page
+from support.site import build
 
 pytestmark = pytest.mark.prove
-CHECKOUT = Path(__file__).parents[2]
 WIDE, NARROW = 1280, 390  # pixels: a laptop, and a telephone
 # What a person would see at once. Tables and code may scroll, the page may not.
 LOOK = """() => ({
@@ -33,10 +31,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    subprocess.run(command, cwd=CHECKOUT, check=True)
-    return folder
+    return build(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture(scope="module")

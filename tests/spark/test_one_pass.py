@@ -13,6 +13,7 @@ from support.flow import Flow, event, rows_of
 from support.running import run
 
 from floodmark.errors import InputFault
+from floodmark.spark.rule.epochs import onepass
 from floodmark.spark.rule.epochs.onepass import OnePass, is_one_pass
 
 SQL = "SELECT at, k, v, n, 12 / (n + 1) AS share FROM events WHERE n IS NULL OR n <> 7"
@@ -66,7 +67,7 @@ def test_one_pass_finds_what_several_passes_find(
 ) -> None:
     one, several = (flow_of(place, folder, **FLOWS[name]) for folder in ("one", "several"))
     found = folded(spark, one, bad=name == "dead")
-    monkeypatch.setattr(OnePass, "measuring", lambda *_: None)
+    monkeypatch.setattr(OnePass, "results", lambda *_: None)
     assert found == folded(spark, several, bad=name == "dead")
     assert in_one_pass(one) == ([False, False] if name == "no result" else [True, True])
     assert in_one_pass(several) == [False, False]
@@ -74,6 +75,17 @@ def test_one_pass_finds_what_several_passes_find(
     for table in (one.sink(), str(one.place.late), str(one.place.dead)):
         other = table.replace("/one/", "/several/")
         assert texts(table) == texts(other)
+
+
+def test_rows_that_spark_does_not_read_for_the_results_are_measured_in_a_pass_of_their_own(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that was one pass can lose its measuring operator: Spark drops it with a branch that gives no rows."""
+    monkeypatch.setattr(onepass, "is_one_pass", lambda _: True)
+    flow = flow_of(place, "dropped", **FLOWS["no result"])
+    run(spark, flow)
+    assert in_one_pass(flow) == [True]
+    assert flow.counts() == {"read": 6, "filtered": 0, "dead": 1, "late": 0, "folded": 5}
 
 
 def texts(table: str) -> list[str]:

@@ -19,8 +19,6 @@ import ast
 import json
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
@@ -33,6 +31,7 @@ from typing import Any
 import pytest
 import yaml
 from support.shown import write_rule
+from support.site import build
 from support.snippets import CHECKOUT, Snippet, commands, of_page, pages, snippets
 from typer.main import get_command
 
@@ -49,12 +48,7 @@ STREAMS = {"flights": "date"}
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    # Not --quiet: that hides warnings from --strict, too.
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    found = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stdout + found.stderr
-    return folder
+    return build(tmp_path_factory.mktemp("site"))
 
 
 def test_the_site_builds_without_warnings_and_has_every_page(site: Path) -> None:

@@ -30,6 +30,7 @@ from floodmark.spark.read.batch import AHEAD, DEAD, FILTERED, FOLDED, KINDS, LAT
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.rule.epochs.epoch import EpochFolder
+from floodmark.spark.write.appending import files_for_bytes
 from floodmark.spark.write.replacing import Span
 
 EVENTS = StructType().add("at", TimestampType()).add("k", StringType()).add("v", LongType()).add("n", LongType())
@@ -220,3 +221,25 @@ def test_a_batch_is_folded_only_where_it_starts_at_the_ledgers_head(tmp_path: Pa
             folder._planned(checkpoint.HEAD + 1)
     folder._ledger = SimpleNamespace(begun=SimpleNamespace(epoch=4, entry=first))
     assert folder._planned(checkpoint.HEAD + 1).offsets == second.offsets
+
+
+MB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("size", "cores", "files"),
+    [
+        (0, 2, 1),
+        (4 * MB - 1, 2, 1),
+        (4 * MB, 2, 2),
+        (12 * MB, 2, 2),
+        (12 * MB, 8, 4),
+        (32 * MB - 1, 2, 2),
+        (32 * MB, 2, 3),
+        (1 << 62, 2, 10_000),
+    ],
+)
+def test_each_core_writes_a_file_if_it_has_enough_and_no_file_grows_too_large(
+    size: int, cores: int, files: int
+) -> None:
+    assert files_for_bytes(size, cores) == files

@@ -1,7 +1,7 @@
 """Fold one epoch: the steps of the protocol, in their order.
 
 1. PLAN     Spark has planned the range and written its offset log.
-2. READ     one pass over the batch: the kind of each row, counts, the new watermark.
+2. READ     one pass over the batch: the kind of each row, counts, the new watermark. Over single rows: during 4.
 3. FOLD     batch and state of committed epochs -> output rows, and state changes stamped with this epoch.
 4. FILES    state, late, dead and sinks, in parallel: files that no table names yet.
 5. INTENT   ledger row, before any effect. A retry first writes it again, which fences a live twin, and compares.
@@ -15,7 +15,7 @@ All computation comes before the intent of a new epoch. So a failure on the inpu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -55,7 +55,7 @@ from floodmark.spark.rule.generation import Plan, Sites
 from floodmark.spark.session.faults import concerns_data, of_new_epoch, of_open_epoch
 from floodmark.spark.session.parallel import side_by_side
 from floodmark.spark.write import sites
-from floodmark.spark.write.sites import Attempt, Prepared
+from floodmark.spark.write.sites import Attempt, Prepared, Work
 
 
 @dataclass(frozen=True)
@@ -187,20 +187,25 @@ class EpochFolder:
 
     def _riding(self, batch: Batch, entry: Entry, at: Moment) -> tuple[Intent, Ready] | None:
         measures, seen = Observation(), Observation()
-        measuring = self._one_pass.measuring(batch, measures, at)
-        if measuring is None:
+        found = self._one_pass.results(batch, measures, at)
+        if found is None:
             return None
+        output, measuring = found
         outputs = Outputs(self._session, self._plan, self._sites, self.head)
-        output = self._one_pass.results(batch, at)
         sinks = outputs.for_sinks(output, seen, measuring)
-        attempt = Attempt(at.epoch, max(1, self.head.attempt), "")
-        prepared = side_by_side(partial(sites.prepare, work, attempt) for work, _ in sinks)
+        prepared = self._prepared(work for work, _ in sinks)
         intent = self._intents.of(entry, batch.measured_by(measures))
-        own = outputs.own_works(batch, Folded(output), entry)
-        prepared = [*side_by_side(partial(sites.prepare, work, attempt) for work in own), *prepared]
+        prepared = [*self._prepared(outputs.own_works(batch, Folded(output), entry)), *prepared]
         rows = outputs.rows(sinks, {one.site.name: one.rows for one in prepared}, output, seen)
         shown = tuple(outputs.shown(output, rows))
-        return intent, Ready(replace(attempt, intent=intent.digest), prepared, rows, shown, {}, {})
+        return intent, Ready(self._attempt(intent.digest), prepared, rows, shown, {}, {})
+
+    def _prepared(self, works: Iterable[Work]) -> list[Prepared]:
+        """FILES, all tables side by side. The commits alone name the intent, so it need not be known yet."""
+        return side_by_side(partial(sites.prepare, work, self._attempt("")) for work in works)
+
+    def _attempt(self, intent: str) -> Attempt:
+        return Attempt(self.head.epoch + 1, max(1, self.head.attempt), intent)
 
     def _error_context(self, reopened: Intent | None) -> AbstractContextManager[None]:
         """Have errors say whether the epoch is open."""
@@ -216,14 +221,12 @@ class EpochFolder:
             output = None if results is None else outputs.results(results, batch)
         with self._timed("write"):
             seen = Observation()
-            attempt = Attempt(self.head.epoch + 1, max(1, self.head.attempt), intent.digest)
             sinks = outputs.for_sinks(output, seen)
-            works = [*outputs.own_works(batch, folded, entry), *(work for work, _ in sinks)]
-            prepared = side_by_side(partial(sites.prepare, work, attempt) for work in works)
+            prepared = self._prepared([*outputs.own_works(batch, folded, entry), *(work for work, _ in sinks)])
             rows = outputs.rows(sinks, {one.site.name: one.rows for one in prepared}, output, seen)
             shown = tuple(outputs.shown(output, rows))
         rejected = {name: one.count for name, one in folded.rejected.items()}
-        return Ready(attempt, prepared, rows, shown, rejected, met_by.counts)
+        return Ready(self._attempt(intent.digest), prepared, rows, shown, rejected, met_by.counts)
 
     def _written(self, ready: Ready, intent: Intent) -> Commit:
         """WRITE and VERIFY, each table in its own thread; returns or raises when all threads have finished."""

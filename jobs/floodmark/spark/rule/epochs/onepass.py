@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 
-from floodmark.core.rules.kinds import sink_can
 from floodmark.core.rules.rule import Sink
 from floodmark.ledger.delta import tables
 from floodmark.spark.fold.fold import Moment
@@ -29,28 +28,27 @@ class OnePass:
     """`possible`: whether a rule's new epochs can be read in the pass that writes one of its sinks."""
 
     def __init__(self, session: SparkSession, plan: Plan, sites: Sites):
-        self._session, self._plan = session, plan
-        self._into = next(
-            (site for place, site in sites.sinks.items() if self._measures(plan.sinks[place], site)), None
-        )
-        self.possible = self._into is not None and self._is_of_single_rows and not is_checked(plan, session)
+        self._session, self._plan, self._sites = session, plan, sites
+        self._into = self._measuring_site() if self._is_of_single_rows else None
+        self.possible = self._into is not None
         self._planned = False  # whether Spark's plan was seen to be one pass
 
     @property
     def _is_of_single_rows(self) -> bool:
-        rule = self._plan.rule
-        alone = len(rule.streams) == 1 and not rule.lookups
-        return isinstance(self._plan.fold, Stateless) and alone and not rule.rebuild and not self._plan.expectations
+        rule, plan = self._plan.rule, self._plan
+        alone = len(rule.streams) == 1 and not rule.lookups and not rule.rebuild
+        return (
+            isinstance(plan.fold, Stateless) and alone and not plan.expectations and not is_checked(plan, self._session)
+        )
+
+    def _measuring_site(self) -> Site | None:
+        sinks = self._plan.sinks
+        return next((site for place, site in self._sites.sinks.items() if self._measures(sinks[place], site)), None)
 
     def _measures(self, sink: Sink, site: Site) -> bool:
         """Whether the write to a sink is one pass over all of the epoch's rows."""
         appends = site.upsert is None and site.span is None and not site.whole
-        return (
-            appends
-            and sink_can(sink.kind).table
-            and not self._plan.has_instants_in_paths(sink)
-            and not self._is_shuffled(site)
-        )
+        return appends and self._plan.can_observe(sink) and not self._is_shuffled(site)
 
     def _is_shuffled(self, site: Site) -> bool:
         table = tables.open_table(site.address)
@@ -58,19 +56,24 @@ class OnePass:
         said = [value for key, value in properties.items() if key.lower() in SHUFFLED]
         return "true" in [str(self._session.conf.get(ALL_SHUFFLED, "false")), *map(str, said)]
 
-    def results(self, batch: Batch, at: Moment) -> DataFrame:
-        """The results of the batch's rows, whatever these are measured by."""
+    def results(self, batch: Batch, seen: Observation, at: Moment) -> tuple[DataFrame, dict[str, DataFrame]] | None:
+        """The results, and the same by the name of the site whose write measures the batch into `seen`.
+
+        None: Spark would not measure it in one pass.
+        """
+        assert self._into is not None
+        measuring = self._results(batch.observed(seen), at)
+        self._planned = self._planned or is_one_pass(physical_plan(measuring))
+        if not self._planned:
+            return None
+        alone = len(self._plan.rule.sinks) == 1
+        return measuring if alone else self._results(batch, at), {self._into.name: measuring}
+
+    def _results(self, batch: Batch, at: Moment) -> DataFrame:
         output = self._plan.fold.fold(batch, {}, self._session, at).output
         assert output is not None
         cores = self._session.sparkContext.defaultParallelism
         return output.coalesce(files_for_bytes(bytes_read(output), cores))
-
-    def measuring(self, batch: Batch, seen: Observation, at: Moment) -> dict[str, DataFrame] | None:
-        """By the name of a site, the same results, whose write measures the rows into `seen`; None: they cannot."""
-        assert self._into is not None
-        found = self.results(batch.observed(seen), at)
-        self._planned = self._planned or is_one_pass(physical_plan(found))
-        return {self._into.name: found} if self._planned else None
 
 
 def is_one_pass(plan: str) -> bool:

@@ -94,14 +94,10 @@ class Outputs:
         return self.head.attempt <= 1
 
     def _counting(self, sinks: list[Sink]) -> int | None:
-        """The position of a sink on the way to which results are counted; None: not needed, or there is none. Writes
-        in a separate session cannot be observed."""
+        """The position of a sink on the way to which results are counted; None: not needed, or there is none."""
         if any(sink.gets_all for sink in sinks):
             return None
-        return next((i for i, sink in enumerate(sinks) if self._tells(sink)), None)
-
-    def _tells(self, sink: Sink) -> bool:
-        return sink_can(sink.kind).table and not self._plan.has_instants_in_paths(sink)
+        return next((i for i, sink in enumerate(sinks) if self._plan.can_observe(sink)), None)
 
     def _rows_for(self, sink: Sink, output: DataFrame) -> DataFrame:
         return rows_for_sink(output, self._plan.sink_columns(sink), self.head.generation, self.head.epoch + 1)
