@@ -30,7 +30,7 @@ from floodmark.spark.read.batch import AHEAD, DEAD, FILTERED, FOLDED, KINDS, LAT
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.rule.epochs.epoch import EpochFolder
-from floodmark.spark.write.appending import files_for_bytes
+from floodmark.spark.write.appending import files_for
 from floodmark.spark.write.replacing import Span
 
 EVENTS = StructType().add("at", TimestampType()).add("k", StringType()).add("v", LongType()).add("n", LongType())
@@ -133,19 +133,16 @@ class Selected(Asked):
     [
         (["events"], 3, []),
         (["events"], 2, [f"_kind = {FOLDED}"]),
-        (["events"], None, [f"_kind = {FOLDED}"]),
         (["events", "other"], 3, ["_s = 0"]),
         (["events", "other"], 2, ["_s = 0", f"_kind = {FOLDED}"]),
     ],
-    ids=["all", "some", "not counted yet", "two streams, all", "two streams, some"],
+    ids=["all", "some", "two streams, all", "two streams, some"],
 )
-def test_rows_that_are_not_folded_stay_out_of_the_results(
-    streams: list[str], folded: int | None, sql: list[str]
-) -> None:
+def test_rows_that_are_not_folded_stay_out_of_the_results(streams: list[str], folded: int, sql: list[str]) -> None:
     batch = object.__new__(Batch)
     frame: Any = Selected()
     batch._frame, batch.shape = frame, Shape(dict.fromkeys(streams, EVENTS))
-    batch.counts = {} if folded is None else {"events": Counts(read=3, folded=folded, late=3 - folded)}
+    batch.counts = {"events": Counts(read=3, folded=folded, late=3 - folded)}
     batch.folded("events")
     assert frame.sql == sql
 
@@ -223,23 +220,24 @@ def test_a_batch_is_folded_only_where_it_starts_at_the_ledgers_head(tmp_path: Pa
     assert folder._planned(checkpoint.HEAD + 1).offsets == second.offsets
 
 
-MB = 1 << 20
+MB, MANY = 1 << 20, 500_000
 
 
 @pytest.mark.parametrize(
-    ("size", "cores", "files"),
+    ("rows", "size", "cores", "files"),
     [
-        (0, 2, 1),
-        (4 * MB - 1, 2, 1),
-        (4 * MB, 2, 2),
-        (12 * MB, 2, 2),
-        (12 * MB, 8, 4),
-        (32 * MB - 1, 2, 2),
-        (32 * MB, 2, 3),
-        (1 << 62, 2, 10_000),
+        (MANY - 1, 0, 2, 1),
+        (MANY, 0, 2, 2),
+        (2 * MANY, 0, 1, 3),
+        (10, 4 * MB - 1, 2, 1),
+        (10, 4 * MB, 2, 2),
+        (10, 12 * MB, 2, 2),
+        (10, 12 * MB, 8, 4),
+        (10, 1 << 62, 8, 8),
+        (2 * MANY, 1 << 62, 2, 3),
     ],
 )
 def test_each_core_writes_a_file_if_it_has_enough_and_no_file_grows_too_large(
-    size: int, cores: int, files: int
+    rows: int, size: int, cores: int, files: int
 ) -> None:
-    assert files_for_bytes(size, cores) == files
+    assert files_for(rows, size, cores) == files

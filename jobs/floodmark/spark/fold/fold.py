@@ -74,6 +74,8 @@ class Fold(ABC):
     def __init__(self, rule: Rule, shape: Shape):
         self.rule, self.shape = rule, shape
 
+    is_immediate = False  # whether an epoch computes each expression over its own rows: none waits in the state
+
     @property
     @abstractmethod
     def tables(self) -> dict[str, StructType]: ...

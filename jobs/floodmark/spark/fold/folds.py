@@ -48,6 +48,8 @@ def _sliced(rule: Rule, shape: Shape, session: SparkSession) -> Fold | None:
 class Stateless(Fold):
     """Run the SQL over the epoch's rows; no state."""
 
+    is_immediate = True
+
     @property
     def tables(self) -> dict[str, StructType]:
         return {}

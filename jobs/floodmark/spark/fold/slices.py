@@ -25,6 +25,8 @@ TABLE = "slices"
 
 
 class SlicedWindows(Fold):
+    is_immediate = True
+
     def __init__(self, rule: Rule, shape: Shape, slices: Slices, session: SparkSession):
         super().__init__(rule, shape)
         self._slices = slices

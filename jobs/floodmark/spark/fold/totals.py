@@ -28,6 +28,8 @@ TABLE = "totals"
 
 
 class RunningTotals(Fold):
+    is_immediate = True
+
     def __init__(self, rule: Rule, shape: Shape, running: Running, session: SparkSession):
         super().__init__(rule, shape)
         self._running = running

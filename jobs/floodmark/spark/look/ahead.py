@@ -99,7 +99,7 @@ def _read(session: SparkSession, plan: Plan, head: Head | None) -> tuple[Batch, 
     frame = reread(session, plan, begun, Entry(clock, tuple(source.end() for source in found)))
     before = head.watermark if head else None
     latest = latest_times(rule, shape, clock)
-    batch = Batch(frame, rule, shape, Limits(rule.late_below(before), latest)).measured()
+    batch = Batch(frame, rule, shape, Limits(rule.late_below(before), latest))
     maxima = merge(head.maxima if head else {}, batch.maxima)
     after = advance(before, maxima, holding(rule, head.heard if head else {}, clock * 1000), in_snapshot=False)
     epoch, lost = (head.epoch + 1, head.lost) if head else (1, ())

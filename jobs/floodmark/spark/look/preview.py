@@ -88,7 +88,7 @@ def _batch(session: SparkSession, rule: Rule, shape: Shape, sample: int) -> Batc
     clock = int(time.time() * 1000)
     latest = latest_times(rule, shape, clock)
     frame = sampled(session, rule, shape, sample).persist()  # a limit may return other rows each time
-    return Batch(frame, rule, shape, Limits(None, latest)).measured()
+    return Batch(frame, rule, shape, Limits(None, latest))
 
 
 def _watermark(rule: Rule, batch: Batch) -> int | None:

@@ -40,6 +40,6 @@ def rehearse(
         dead = Home(home, rule.rule).dead
         frame = replayed(session, rule, shape, dead, head, wanted(head), clock * 1000)
         latest = latest_times(rule, shape, clock)
-        batch = Batch(frame, rule, shape, Limits(rule.late_below(head.watermark), latest)).measured()
+        batch = Batch(frame, rule, shape, Limits(rule.late_below(head.watermark), latest))
         found = [row.asDict(recursive=True) for row in batch.classified().limit(rows).collect()]
     return Rehearsal(batch.counts, found)

@@ -10,13 +10,11 @@ An epoch reads this union over the relations that Spark planned for its batch, i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
@@ -68,7 +66,7 @@ def latest_times(rule: Rule, shape: Shape, clock_ms: int) -> dict[str, int]:
 
 
 class Batch:
-    """One epoch's rows, sorted. The frames are lazy. `counts`, `maxima` and `digests` are empty until measured."""
+    """One epoch's rows, sorted. `counts`, `maxima` and `digests` come from one pass; the frames are lazy."""
 
     def __init__(self, frame: DataFrame, rule: Rule, shape: Shape, limits: Limits):
         self._rule, self.shape, self._limits = rule, shape, limits
@@ -78,29 +76,11 @@ class Batch:
         self.digests: dict[str, Digest] = {}
         self._failed: dict[str, int] = {}
         self._of: dict[str, int] = {}  # rows on which expectations run, by stream
-
-    def measured(self) -> Batch:
-        """The batch, measured in a pass of its own. Raises InputFault for rows that stop the run."""
-        found = self._hashed().selectExpr(*self._measures()).head()
-        assert found is not None
-        return self._take(found.asDict())
-
-    def observed(self, seen: Observation) -> Batch:
-        """The same rows, which are measured into `seen` as something else reads all of them."""
-        riding = copy(self)
-        rows = self._hashed().observe(seen, *map(F.expr, self._measures()))
-        riding._frame = reduce(lambda rows, digesting: digesting.without(rows), self._digesting, rows)
-        return riding
-
-    def measured_by(self, seen: Observation) -> Batch:
-        """The batch, measured by what has read the rows of `observed`. Raises as `measured`."""
-        try:
-            return self._take(seen.get)
-        except Py4JJavaError:  # Spark found that no row can have a result, and read none
-            return self.measured()
-
-    def _hashed(self) -> DataFrame:
-        return reduce(lambda rows, digesting: digesting.hashed(rows), self._digesting, self._frame)
+        hashed = reduce(lambda rows, digesting: digesting.hashed(rows), self._digesting, self._frame)
+        self._take(hashed.selectExpr(*self._measures()).head())
+        self._refuse_unexpected()
+        if rule.on_error == "fail":
+            self._refuse_failed()
 
     @property
     def _digesting(self) -> list[Digesting]:
@@ -171,7 +151,9 @@ class Batch:
         kinds = EVERY if any(place == checked for checked, _ in self._checks) else EVERY[:DROPPED]
         return tuple(kind for kind in kinds if not impossible.get(kind))
 
-    def _take(self, measured: Mapping[str, Any]) -> Batch:
+    def _take(self, found: Row | None) -> None:
+        assert found is not None
+        measured = found.asDict()
         for i, name in enumerate(self.shape.streams):
             rows = {kind: measured.get(f"{kind}{i}", 0) for kind in KINDS}
             self._failed[name] = rows["failed"]
@@ -183,10 +165,6 @@ class Batch:
             self.counts[name] = Counts(read=read, dead=dead, **known, expected=expected)
             self.maxima[name] = measured[f"max{i}"]
             self.digests[name] = self._digesting[i].digest(measured)
-        self._refuse_unexpected()
-        if self._rule.on_error == "fail":
-            self._refuse_failed()
-        return self
 
     def _refuse_unexpected(self) -> None:
         """Raise InputFault if a row fails an expectation that stops the run."""
@@ -212,9 +190,9 @@ class Batch:
 
     def folded(self, name: str) -> DataFrame:
         """Rows of stream `name` for the rule's SQL, with the stream's own column names."""
-        place, counts = list(self.shape.streams).index(name), self.counts.get(name)
+        place, counts = list(self.shape.streams).index(name), self.counts[name]
         rows = self._frame if len(self.shape.streams) == 1 else self._frame.where(f"_s = {place}")
-        if counts is None or counts.folded < counts.read:  # otherwise all rows are folded
+        if counts.folded < counts.read:  # otherwise all rows are folded
             rows = rows.where(f"_kind = {FOLDED}")
         return rows.selectExpr(*self._own(name, self.shape.streams[name]))
 

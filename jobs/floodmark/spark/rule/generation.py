@@ -30,7 +30,7 @@ from floodmark.core.protocol.places import TableName, name_at, other_sinks
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import RESTORE, Columns, Commit, Seal, Written
 from floodmark.core.protocol.recovery import app_id
-from floodmark.core.rules.kinds import durable_sinks, sink_can, sinks_beside_tables
+from floodmark.core.rules.kinds import durable_sinks, sinks_beside_tables
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.core.rules.sinks.sinkcolumns import SinkColumns, sink_columns_of, upsert_into
 from floodmark.core.sql.words.lexis import quoted
@@ -80,10 +80,6 @@ class Plan:
         sink_columns = self.sink_columns(sink)
         columns = (name for name in sink_columns.partitions if name in sink_columns.columns)
         return any(isinstance(self.output[name].dataType, TimestampType) for name in columns)
-
-    def can_observe(self, sink: Sink) -> bool:
-        """Whether rows can be observed on their way into it. In a session of its own, a write cannot be."""
-        return sink_can(sink.kind).table and not self.has_instants_in_paths(sink)
 
     def layout(self, address: str) -> Layout:
         """How the sink there holds rows."""

@@ -40,8 +40,3 @@ def bytes_read(frame: DataFrame) -> int:
     """The size of what a frame reads, as Spark knows it before it plans: of files, their bytes."""
     leaves: Any = frame._jdf.queryExecution().analyzed().collectLeaves()
     return sum(int(leaves.apply(i).stats().sizeInBytes()) for i in range(leaves.size()))
-
-
-def physical_plan(frame: DataFrame) -> str:
-    """The operators by which Spark would compute a frame, as text."""
-    return str(frame._jdf.queryExecution().executedPlan().toString())

@@ -33,19 +33,12 @@ from floodmark.spark.session.session import in_utc
 # A commit since the transaction started: under the same app, or on files that the transaction has read.
 CONFLICT = "io.delta.exceptions.Concurrent"
 ROWS_IN_A_FILE = 500_000
-BYTES_IN_A_FILE = 16 << 20
 BYTES_OF_A_CORE = 4 << 20  # from here on, it is worth it that another core writes
-MOST_FILES = 10_000
 
 
-def files_for(rows: int) -> int:
-    """How many files to write for at most `rows` rows: few for readers, enough for the cores."""
-    return 1 + rows // ROWS_IN_A_FILE
-
-
-def files_for_bytes(size: int, cores: int) -> int:
-    """The same for rows that are still unread, by the size of the files that hold them."""
-    return min(MOST_FILES, max(1 + size // BYTES_IN_A_FILE, min(cores, 1 + size // BYTES_OF_A_CORE)))
+def files_for(rows: int, size: int = 0, cores: int = 1) -> int:
+    """How many files to write for at most `rows` rows, out of `size` bytes: few for readers, enough for the cores."""
+    return max(1 + rows // ROWS_IN_A_FILE, min(cores, 1 + size // BYTES_OF_A_CORE))
 
 
 class Appending:

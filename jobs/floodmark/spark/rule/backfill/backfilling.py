@@ -166,7 +166,7 @@ def _read(session: SparkSession, plan: Plan, home: Home, head: Head, span: Resta
     rule = plan.rule.model_copy(update={"on_error": "fail"})
     strict = {name: one.strict() for name, one in plan.fold.shape.expectations.items()}
     limits = Limits(None, dict.fromkeys(plan.rule.streams, NO_LIMIT))
-    batch = Batch(rows, rule, replace(plan.fold.shape, expectations=strict), limits).measured()
+    batch = Batch(rows, rule, replace(plan.fold.shape, expectations=strict), limits)
     return batch, {name: _with_dead(counts, gone[name]) for name, counts in batch.counts.items()}
 
 

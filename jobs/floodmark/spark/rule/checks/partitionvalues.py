@@ -33,11 +33,6 @@ def with_fit_partitions(results: DataFrame | None, plan: Plan, session: SparkSes
     return known
 
 
-def is_checked(plan: Plan, session: SparkSession) -> bool:
-    """Whether the results have values that may not fit, so that each epoch checks them before they are written."""
-    return any(_checks(plan, session))
-
-
 class _Check:
     def __init__(self, sink: Sink, sink_columns: SinkColumns, unfit: list[Unfit]):
         self._sink, self._sink_columns, self._unfit = sink, sink_columns, unfit

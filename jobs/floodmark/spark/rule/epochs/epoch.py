@@ -1,7 +1,7 @@
 """Fold one epoch: the steps of the protocol, in their order.
 
 1. PLAN     Spark has planned the range and written its offset log.
-2. READ     one pass over the batch: the kind of each row, counts, the new watermark. Over single rows: during 4.
+2. READ     one pass over the batch: the kind of each row, counts, the new watermark.
 3. FOLD     batch and state of committed epochs -> output rows, and state changes stamped with this epoch.
 4. FILES    state, late, dead and sinks, in parallel: files that no table names yet.
 5. INTENT   ledger row, before any effect. A retry first writes it again, which fences a live twin, and compares.
@@ -15,7 +15,7 @@ All computation comes before the intent of a new epoch. So a failure on the inpu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,14 +48,13 @@ from floodmark.spark.rule import generation
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.epochs.compaction import compact
 from floodmark.spark.rule.epochs.intents import Intents
-from floodmark.spark.rule.epochs.onepass import OnePass
 from floodmark.spark.rule.epochs.outputs import Outputs
 from floodmark.spark.rule.epochs.reports import EpochReport
 from floodmark.spark.rule.generation import Plan, Sites
 from floodmark.spark.session.faults import concerns_data, of_new_epoch, of_open_epoch
 from floodmark.spark.session.parallel import side_by_side
 from floodmark.spark.write import sites
-from floodmark.spark.write.sites import Attempt, Prepared, Work
+from floodmark.spark.write.sites import Attempt, Prepared
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,6 @@ class EpochFolder:
         self._plan, self._sites, self._ledger = plan, sites, ledger
         self._directory, self._report = directory, report
         self._intents = Intents(session, plan, ledger, ticks, replay)
-        self._one_pass = OnePass(session, plan, sites)
         self._gate = ledger.begun.epoch
         self._seconds: dict[str, float] = {}
 
@@ -148,16 +146,32 @@ class EpochFolder:
             self._intend(reopened)
         with ExitStack() as held:
             with self._error_context(reopened):
-                intent, ready = self._in_one_pass(entry) or self._in_passes(entry, reopened, held)
+                intent, ready = self._computed(entry, reopened, held)
             if reopened is None:
                 self._intend(intent)
             with engine.named(intent.engine, self._intents.engine):
                 return self._written(ready, intent)
 
-    def _in_passes(self, entry: Entry, reopened: Intent | None, held: ExitStack) -> tuple[Intent, Ready]:
-        """READ, FOLD and FILES, one after the other. `held`: until it ends, the folded rows are there."""
+    def _computed(self, entry: Entry, reopened: Intent | None, held: ExitStack) -> tuple[Intent, Ready]:
+        """READ, FOLD and FILES. `held`: until it ends, the folded rows are there.
+
+        Where all expressions run now, they run as they are. Only if one raises, each is tried on each row, to name the
+        row. A row that waits in the state is tried before: once it is folded, no edit of the SQL could leave it out.
+        """
+        fold, shape = self._plan.fold, self._plan.fold.shape
+        if fold.is_immediate and self._plan.rule.on_error == "fail" and shape.checks:
+            try:
+                return self._computed_as(replace(shape, checks={}), entry, reopened, held)
+            except (PySparkException, Py4JJavaError) as fault:
+                if not concerns_data(fault):
+                    raise
+        return self._computed_as(shape, entry, reopened, held)
+
+    def _computed_as(
+        self, shape: Shape, entry: Entry, reopened: Intent | None, held: ExitStack
+    ) -> tuple[Intent, Ready]:
         with self._timed("read"):
-            batch = self._batch(entry, self._plan.fold.shape).measured()
+            batch = self._batch(entry, shape)
         intent = self._intents.of(entry, batch)
         if reopened is not None:
             check_same_reading(self.rule, self.head.epoch + 1, reopened, intent)
@@ -166,46 +180,6 @@ class EpochFolder:
             folded = self._fold(batch, intent)
         held.callback(folded.release)
         return intent, self._ready(batch, folded, entry, intent)
-
-    def _in_one_pass(self, entry: Entry) -> tuple[Intent, Ready] | None:
-        """A new epoch whose rows are read as its results are written; None: it cannot be.
-
-        Expressions that may raise are not tried row by row: if one does, the epoch is read in passes, which name it.
-        """
-        if self.head.open is not None or self._intents.replay_of(entry) is not None or not self._one_pass.possible:
-            return None
-        shape = self._plan.fold.shape
-        unchecked = replace(shape, checks={}) if self._plan.rule.on_error == "fail" else shape
-        at = Moment(self.head.epoch + 1, self.head.watermark, None, self.head.lost, entry.clock_ms * 1000)
-        try:
-            with self._timed("write"):
-                return self._riding(self._batch(entry, unchecked), entry, at)
-        except (PySparkException, Py4JJavaError) as fault:
-            if not concerns_data(fault):
-                raise
-            return None
-
-    def _riding(self, batch: Batch, entry: Entry, at: Moment) -> tuple[Intent, Ready] | None:
-        measures, seen = Observation(), Observation()
-        found = self._one_pass.results(batch, measures, at)
-        if found is None:
-            return None
-        output, measuring = found
-        outputs = Outputs(self._session, self._plan, self._sites, self.head)
-        sinks = outputs.for_sinks(output, seen, measuring)
-        prepared = self._prepared(work for work, _ in sinks)
-        intent = self._intents.of(entry, batch.measured_by(measures))
-        prepared = [*self._prepared(outputs.own_works(batch, Folded(output), entry)), *prepared]
-        rows = outputs.rows(sinks, {one.site.name: one.rows for one in prepared}, output, seen)
-        shown = tuple(outputs.shown(output, rows))
-        return intent, Ready(self._attempt(intent.digest), prepared, rows, shown, {}, {})
-
-    def _prepared(self, works: Iterable[Work]) -> list[Prepared]:
-        """FILES, all tables side by side. The commits alone name the intent, so it need not be known yet."""
-        return side_by_side(partial(sites.prepare, work, self._attempt("")) for work in works)
-
-    def _attempt(self, intent: str) -> Attempt:
-        return Attempt(self.head.epoch + 1, max(1, self.head.attempt), intent)
 
     def _error_context(self, reopened: Intent | None) -> AbstractContextManager[None]:
         """Have errors say whether the epoch is open."""
@@ -221,12 +195,14 @@ class EpochFolder:
             output = None if results is None else outputs.results(results, batch)
         with self._timed("write"):
             seen = Observation()
+            attempt = Attempt(self.head.epoch + 1, max(1, self.head.attempt), intent.digest)
             sinks = outputs.for_sinks(output, seen)
-            prepared = self._prepared([*outputs.own_works(batch, folded, entry), *(work for work, _ in sinks)])
+            works = [*outputs.own_works(batch, folded, entry), *(work for work, _ in sinks)]
+            prepared = side_by_side(partial(sites.prepare, work, attempt) for work in works)
             rows = outputs.rows(sinks, {one.site.name: one.rows for one in prepared}, output, seen)
             shown = tuple(outputs.shown(output, rows))
         rejected = {name: one.count for name, one in folded.rejected.items()}
-        return Ready(self._attempt(intent.digest), prepared, rows, shown, rejected, met_by.counts)
+        return Ready(attempt, prepared, rows, shown, rejected, met_by.counts)
 
     def _written(self, ready: Ready, intent: Intent) -> Commit:
         """WRITE and VERIFY, each table in its own thread; returns or raises when all threads have finished."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -17,7 +17,8 @@ from floodmark.core.rules.rule import Sink
 from floodmark.spark.fold.fold import Folded
 from floodmark.spark.read.batch import DEAD, LATE, Batch, stamped, united
 from floodmark.spark.rule.generation import Plan, Sites
-from floodmark.spark.session.jvm import materialised
+from floodmark.spark.session.jvm import bytes_read, materialised
+from floodmark.spark.session.session import cores
 from floodmark.spark.write.appending import files_for
 from floodmark.spark.write.sinkframes import rows_for_sink
 from floodmark.spark.write.sites import Work
@@ -32,7 +33,8 @@ class Outputs:
     def results(self, frame: DataFrame, batch: Batch) -> DataFrame:
         """The results; if several sinks get them, the work up to the last shuffle is done only once."""
         if not self._plan.fold.tables:  # no shuffle gathers the rows into few files
-            frame = frame.coalesce(files_for(total(batch.counts).folded))
+            files = files_for(total(batch.counts).folded, bytes_read(frame), cores(self._session))
+            frame = frame.coalesce(files)
         return frame if len(self._plan.rule.sinks) == 1 else materialised(frame, self._session)
 
     def own_works(self, batch: Batch, folded: Folded, entry: Entry) -> list[Work]:
@@ -65,24 +67,20 @@ class Outputs:
         kept = folded.changes.get(name)
         return None if kept is None else kept.coalesce(files_for(total(batch.counts).folded))
 
-    def for_sinks(
-        self, output: DataFrame | None, seen: Observation, measuring: Mapping[str, DataFrame] | None = None
-    ) -> list[tuple[Work, Sink]]:
+    def for_sinks(self, output: DataFrame | None, seen: Observation) -> list[tuple[Work, Sink]]:
         """One piece of work for each sink that keeps what it gets. At qos 0 it gets the first attempt's rows alone.
 
-        `seen`: counts the results on their way to one sink, if no sink gets all of them. `measuring`: the same results
-        for the site of this name, whose write measures the epoch's rows.
+        `seen`: counts the results on their way to one sink, if no sink gets all of them.
         """
         by_address, first = self._plan.sinks, self._is_first
         asked = [(site, by_address[address]) for address, site in self._sites.sinks.items()]
         asked = [(site, sink) for site, sink in asked if first or sink.qos > 0]
         if output is None and self._plan.rule.rebuild:  # existing rows are removed even without results
             output = self._session.createDataFrame([], self._plan.output)
-        frames = [(measuring or {}).get(site.name, output) for site, _ in asked]
+        frames = [output] * len(asked)
         counting = self._counting([sink for _, sink in asked])
-        counted = None if counting is None else frames[counting]
-        if counting is not None and counted is not None:
-            frames[counting] = counted.observe(seen, F.count(F.lit(1)).alias("rows"))
+        if output is not None and counting is not None:
+            frames[counting] = output.observe(seen, F.count(F.lit(1)).alias("rows"))
         return [
             (Work(site, None if frame is None else self._rows_for(sink, frame)), sink)
             for (site, sink), frame in zip(asked, frames, strict=True)
@@ -94,10 +92,14 @@ class Outputs:
         return self.head.attempt <= 1
 
     def _counting(self, sinks: list[Sink]) -> int | None:
-        """The position of a sink on the way to which results are counted; None: not needed, or there is none."""
+        """The position of a sink on the way to which results are counted; None: not needed, or there is none. Writes
+        in a separate session cannot be observed."""
         if any(sink.gets_all for sink in sinks):
             return None
-        return next((i for i, sink in enumerate(sinks) if self._plan.can_observe(sink)), None)
+        return next((i for i, sink in enumerate(sinks) if self._tells(sink)), None)
+
+    def _tells(self, sink: Sink) -> bool:
+        return sink_can(sink.kind).table and not self._plan.has_instants_in_paths(sink)
 
     def _rows_for(self, sink: Sink, output: DataFrame) -> DataFrame:
         return rows_for_sink(output, self._plan.sink_columns(sink), self.head.generation, self.head.epoch + 1)
