@@ -58,7 +58,7 @@ class Bench:
         return table
 
     def throughput(self) -> list[Line]:
-        self._warm_up()
+        self.warm_up()
         lines: list[Line] = []
         for name, keys in KEYS.items():
             table, batch = self.events(self.rows, keys), Measured()
@@ -67,12 +67,12 @@ class Bench:
         return lines + self._by_qos(self.events(self.rows, KEYS["1 k"]))
 
     def digests(self) -> list[Line]:
-        self._warm_up()
+        self.warm_up()
         tables = {f"{name} keys, 1 epoch": self.events(self.rows, keys) for name, keys in KEYS.items()}
         pairs = digests.cost(self.spark, tables, self.work, self.rows, self.repeats)
         return [line for pair in pairs for line in told(*pair)]
 
-    def _warm_up(self) -> None:
+    def warm_up(self) -> None:
         table = self.events(WARM_ROWS, KEYS["1 k"])
         for _ in range(2):
             contenders.floodmark(self.spark, table, self.work(), 10)

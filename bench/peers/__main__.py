@@ -1,0 +1,156 @@
+"""Measure Floodmark beside its peers: the same events, two cores, one run; the answers are compared.
+
+    python -m bench.peers [--rows N] [--keys N,...] [--repeats N] [--only NAME,...]
+
+Flink and Pathway get an environment of their own under `.cache/peers`, with packages from PyPI; Flink's Parquet format
+comes by Maven. Floodmark, plain Spark and Spark's own streaming share one warm JVM; Flink's is warm, too. Turning
+events into CSV for Pathway is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from venv import EnvBuilder
+
+import duckdb
+import pyspark
+from deltalake import DeltaTable
+
+from bench import contenders
+from bench.run import Bench, told
+from bench.table import Line, Measured, differing, show
+
+PROGRAMS = Path(__file__).parent
+PACKAGES = {"flink": ["apache-flink==2.3.0", "setuptools<81"], "pathway": ["pathway==0.33.0"]}
+PARQUET = "org.apache.flink:flink-sql-parquet:2.3.0"
+HADOOP = ("hadoop-client-api-*.jar", "hadoop-client-runtime-*.jar")  # Spark's: Flink's Parquet needs Hadoop's classes
+EPOCHS = 10
+AS_CSV = """
+SET TimeZone = 'UTC';
+COPY (SELECT strftime(ts, '%Y-%m-%d %H:%M:%S.%f') AS ts, k, v FROM read_parquet('{}/*.parquet')) TO '{}'"""
+WINDOWS = """
+SELECT count(*) FROM (SELECT DISTINCT time_bucket(INTERVAL 1 MINUTE, ts), k FROM read_parquet('{}/*.parquet'))"""
+
+
+class Peers:
+    """Each peer is a method that returns its lines for a table of events."""
+
+    def __init__(self, folder: Path, rows: int, repeats: int):
+        self._folder, self._rows, self._repeats = folder, rows, repeats
+        self._bench = Bench(folder / "bench", rows, repeats)
+
+    def lines(self, keys: int, only: list[str]) -> Iterator[Line]:
+        self._bench.warm_up()
+        table = self._bench.events(self._rows, keys)
+        named = f"{keys:,} keys"
+        ours = {epochs: self._floodmark(table, epochs) for epochs in (1, EPOCHS)}
+        yield self._line(f"Floodmark, {named}", ours[1])
+        yield self._line(f"Floodmark, {named}, {EPOCHS} epochs", ours[EPOCHS])
+        for name in only:
+            for what, (times, note), epochs in getattr(self, name)(table):
+                yield self._line(f"  {what}", times, note).against(ours[epochs])
+
+    def _line(self, what: str, times: Measured, note: str = "") -> Line:
+        return Line.rate_of(what, times, self._rows, note)
+
+    def _floodmark(self, table: Path, epochs: int) -> Measured:
+        bench = self._bench
+        return self._taken(lambda: contenders.floodmark(bench.spark, table, bench.work(), epochs)[0])
+
+    def _taken(self, work: Callable[[], float]) -> Measured:
+        found = Measured()
+        for _ in range(self._repeats):
+            found.take(work)
+        return found
+
+    def spark(self, table: Path) -> Iterator[tuple[str, tuple[Measured, str], int]]:
+        bench = self._bench
+        batch = self._taken(lambda: contenders.batch(bench.spark, table, bench.work()))
+        yield "plain Spark batch", (batch, ""), 1
+        for epochs in (1, EPOCHS):
+            own = self._taken(lambda n=epochs: contenders.stateful(bench.stateful, table, bench.work(), n))  # type: ignore[misc]
+            yield f"Spark's own streaming, {epochs} epochs", (own, ""), epochs
+
+    def duckdb(self, table: Path) -> Iterator[tuple[str, tuple[Measured, str], int]]:
+        for epochs in (1, EPOCHS):
+            out = self._bench.work() / "out"
+            times = self._run(sys.executable, "duckdb", table, out, epochs, self._repeats)
+            yield f"DuckDB and delta-rs, {epochs} epochs", (times, self._compared(table, *_merged(out))), epochs
+
+    def flink(self, table: Path) -> Iterator[tuple[str, tuple[Measured, str], int]]:
+        python, warm = self._environment("flink"), self._bench.events(200_000, 1_000)
+        for mode in ("stream", "batch"):
+            out = self._bench.work() / "out"
+            times = self._run(python, "flink", warm, table, out, mode, self._repeats, self._jars())
+            found = _answer(f"read_parquet('{out}-0/**')")
+            yield f"Flink's SQL, as a {mode}", (times, self._compared(table, *found)), 1
+
+    def pathway(self, table: Path) -> Iterator[tuple[str, tuple[Measured, str], int]]:
+        python, work = self._environment("pathway"), self._bench.work()
+        events, out, times = work / "events.csv", work / "out.csv", Measured()
+        duckdb.sql(AS_CSV.format(table, events))
+        for _ in range(self._repeats):
+            times.seconds += self._run(python, "pathway", events, out).seconds
+        yield "Pathway, CSV", (times, self._compared(table, *_answer(f"read_csv('{out}')"))), 1
+
+    def _compared(self, table: Path, windows: int, rows: int) -> str:
+        """A note if a peer's answer is another than that of DuckDB over all events."""
+        wanted = duckdb.sql(WINDOWS.format(table)).fetchall()[0][0]
+        return differing(windows, wanted) or differing(rows, self._rows)
+
+    def _run(self, python: str, name: str, *given: object) -> Measured:
+        command = [python, str(PROGRAMS / f"with_{name}.py"), *map(str, given)]
+        env = {**os.environ, "PATHWAY_THREADS": "2", "TZ": "UTC"}
+        done = subprocess.run(command, env=env, text=True, stdout=subprocess.PIPE, check=True)
+        return Measured([float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("seconds ")])
+
+    def _environment(self, name: str) -> str:
+        place = self._folder / "peers" / name
+        python = place / "bin" / "python"
+        if not python.exists():
+            EnvBuilder(with_pip=True).create(place)
+            subprocess.run([python, "-m", "pip", "install", "-q", *PACKAGES[name]], check=True)
+        return str(python)
+
+    def _jars(self) -> str:
+        """Flink's Parquet format, and the jars that it needs, as Flink wants them named."""
+        place = self._folder / "peers" / "jars"
+        if not list(place.glob("*.jar")):
+            copied = ["mvn", "-q", "dependency:copy", f"-Dartifact={PARQUET}", f"-DoutputDirectory={place}"]
+            subprocess.run(copied, check=True)
+        jars = Path(pyspark.__file__).parent / "jars"
+        found = [*place.glob("*.jar"), *(jar for name in HADOOP for jar in jars.glob(name))]
+        return ";".join(f"file://{jar}" for jar in found)
+
+
+def _answer(source: str) -> tuple[int, int]:
+    """How many windows, and rows in them."""
+    found: tuple[int, int] = duckdb.sql(f"SELECT count(*), sum(n) FROM {source}").fetchall()[0]  # noqa: S608
+    return int(found[0]), int(found[1])
+
+
+def _merged(out: Path) -> tuple[int, int]:
+    counts = DeltaTable(f"{out}-0").to_pyarrow_table(columns=["n"])["n"].to_numpy()
+    return len(counts), int(counts.sum())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--keys", type=lambda text: [int(one) for one in text.split(",")], default=[1_000, 1_000_000])
+    parser.add_argument("--repeats", type=int, default=3)
+    names = ["spark", "duckdb", "flink", "pathway"]
+    parser.add_argument("--only", type=lambda text: text.split(","), default=names, help=",".join(names))
+    given = parser.parse_args()
+    peers = Peers(Path(__file__).parents[2] / ".cache", given.rows, given.repeats)
+    lines = [line for keys in given.keys for found in peers.lines(keys, given.only) for line in told(found)]
+    show(lines, f"{given.rows:,} events, windows of one minute by key")
+
+
+if __name__ == "__main__":
+    main()
