@@ -30,6 +30,8 @@ PACKAGES = {"flink": ["apache-flink==2.3.0", "setuptools<81"], "pathway": ["path
 PARQUET = "org.apache.flink:flink-sql-parquet:2.3.0"
 HADOOP = ("hadoop-client-api-*.jar", "hadoop-client-runtime-*.jar")  # Spark's: Flink's Parquet needs Hadoop's classes
 EPOCHS = 10
+OF_SPARK = ("plain Spark batch", "Spark's own streaming, 1 epoch", f"Spark's own streaming, {EPOCHS} epochs")
+Peer = tuple[str, Measured, str, int]  # what, its times, a note, and the epochs of ours to compare it with
 AS_CSV = """
 SET TimeZone = 'UTC';
 COPY (SELECT strftime(ts, '%Y-%m-%d %H:%M:%S.%f') AS ts, k, v FROM read_parquet('{}/*.parquet')) TO '{}'"""
@@ -38,65 +40,69 @@ SELECT count(*) FROM (SELECT DISTINCT time_bucket(INTERVAL 1 MINUTE, ts), k FROM
 
 
 class Peers:
-    """Each peer is a method that returns its lines for a table of events."""
+    """Each peer outside of the JVM is a method that returns its lines for a table of events."""
 
     def __init__(self, folder: Path, rows: int, repeats: int):
         self._folder, self._rows, self._repeats = folder, rows, repeats
         self._bench = Bench(folder / "bench", rows, repeats)
 
     def lines(self, keys: int, only: list[str]) -> Iterator[Line]:
+        """Those that share a JVM take turns, since it becomes faster with each."""
         self._bench.warm_up()
         table = self._bench.events(self._rows, keys)
-        named = f"{keys:,} keys"
-        ours = {epochs: self._floodmark(table, epochs) for epochs in (1, EPOCHS)}
-        yield self._line(f"Floodmark, {named}", ours[1])
-        yield self._line(f"Floodmark, {named}, {EPOCHS} epochs", ours[EPOCHS])
+        ours, spark = {1: Measured(), EPOCHS: Measured()}, [Measured() for _ in range(3)]
+        for _ in range(self._repeats):
+            for epochs, times in ours.items():
+                times.take(lambda n=epochs: self._floodmark(table, n))  # type: ignore[misc]
+            for times, work in zip(spark, self._of_spark(table), strict=True):
+                times.take(work)
+        yield self._line(f"Floodmark, {keys:,} keys", ours[1])
+        yield self._line(f"Floodmark, {keys:,} keys, {EPOCHS} epochs", ours[EPOCHS])
+        for what, times, epochs in zip(OF_SPARK, spark, (1, 1, EPOCHS), strict=True):
+            yield self._line(f"  {what}", times).against(ours[epochs])
         for name in only:
-            for what, (times, note), epochs in getattr(self, name)(table):
+            for what, times, note, epochs in getattr(self, name)(table):
                 yield self._line(f"  {what}", times, note).against(ours[epochs])
 
     def _line(self, what: str, times: Measured, note: str = "") -> Line:
         return Line.rate_of(what, times, self._rows, note)
 
-    def _floodmark(self, table: Path, epochs: int) -> Measured:
+    def _floodmark(self, table: Path, epochs: int) -> float:
+        return contenders.floodmark(self._bench.spark, table, self._bench.work(), epochs)[0]
+
+    def _of_spark(self, table: Path) -> list[Callable[[], float]]:
         bench = self._bench
-        return self._taken(lambda: contenders.floodmark(bench.spark, table, bench.work(), epochs)[0])
+        return [
+            lambda: contenders.batch(bench.spark, table, bench.work()),
+            *(lambda n=epochs: contenders.stateful(bench.stateful, table, bench.work(), n) for epochs in (1, EPOCHS)),
+        ]
 
-    def _taken(self, work: Callable[[], float]) -> Measured:
-        found = Measured()
-        for _ in range(self._repeats):
-            found.take(work)
-        return found
-
-    def spark(self, table: Path) -> Iterator[tuple[str, tuple[Measured, str], int]]:
-        bench = self._bench
-        batch = self._taken(lambda: contenders.batch(bench.spark, table, bench.work()))
-        yield "plain Spark batch", (batch, ""), 1
-        for epochs in (1, EPOCHS):
-            own = self._taken(lambda n=epochs: contenders.stateful(bench.stateful, table, bench.work(), n))  # type: ignore[misc]
-            yield f"Spark's own streaming, {epochs} epochs", (own, ""), epochs
-
-    def duckdb(self, table: Path) -> Iterator[tuple[str, tuple[Measured, str], int]]:
+    def duckdb(self, table: Path) -> Iterator[Peer]:
         for epochs in (1, EPOCHS):
             out = self._bench.work() / "out"
             times = self._run(sys.executable, "duckdb", table, out, epochs, self._repeats)
-            yield f"DuckDB and delta-rs, {epochs} epochs", (times, self._compared(table, *_merged(out))), epochs
+            yield (
+                f"DuckDB and delta-rs, {epochs} epoch{'s' if epochs > 1 else ''}",
+                times,
+                self._compared(table, *_merged(out)),
+                epochs,
+            )
 
-    def flink(self, table: Path) -> Iterator[tuple[str, tuple[Measured, str], int]]:
+    def flink(self, table: Path) -> Iterator[Peer]:
         python, warm = self._environment("flink"), self._bench.events(200_000, 1_000)
         for mode in ("stream", "batch"):
             out = self._bench.work() / "out"
             times = self._run(python, "flink", warm, table, out, mode, self._repeats, self._jars())
             found = _answer(f"read_parquet('{out}-0/**')")
-            yield f"Flink's SQL, as a {mode}", (times, self._compared(table, *found)), 1
+            yield f"Flink's SQL, as a {mode}", times, self._compared(table, *found), 1
 
-    def pathway(self, table: Path) -> Iterator[tuple[str, tuple[Measured, str], int]]:
+    def pathway(self, table: Path) -> Iterator[Peer]:
         python, work = self._environment("pathway"), self._bench.work()
         events, out, times = work / "events.csv", work / "out.csv", Measured()
         duckdb.sql(AS_CSV.format(table, events))
         for _ in range(self._repeats):
             times.seconds += self._run(python, "pathway", events, out).seconds
-        yield "Pathway, CSV", (times, self._compared(table, *_answer(f"read_csv('{out}')"))), 1
+        yield "Pathway, CSV", times, self._compared(table, *_answer(f"read_csv('{out}')")), 1
 
     def _compared(self, table: Path, windows: int, rows: int) -> str:
         """A note if a peer's answer is another than that of DuckDB over all events."""
@@ -144,8 +150,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--keys", type=lambda text: [int(one) for one in text.split(",")], default=[1_000, 1_000_000])
     parser.add_argument("--repeats", type=int, default=3)
-    names = ["spark", "duckdb", "flink", "pathway"]
-    parser.add_argument("--only", type=lambda text: text.split(","), default=names, help=",".join(names))
+    names = ["duckdb", "flink", "pathway"]
+    parser.add_argument("--only", type=lambda text: text.split(","), default=names, help=", ".join(names))
     given = parser.parse_args()
     peers = Peers(Path(__file__).parents[2] / ".cache", given.rows, given.repeats)
     lines = [line for keys in given.keys for found in peers.lines(keys, given.only) for line in told(found)]
