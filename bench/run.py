@@ -46,7 +46,7 @@ class Bench:
 
     def work(self) -> Path:
         """A new folder; the one before is removed, so that it does not fill the page cache."""
-        shutil.rmtree(self.folder / "work", ignore_errors=True)
+        self.clear()
         place = self.folder / "work" / uuid4().hex
         place.mkdir(parents=True)
         return place
@@ -71,6 +71,9 @@ class Bench:
         tables = {f"{name} keys, 1 epoch": self.events(self.rows, keys) for name, keys in KEYS.items()}
         pairs = digests.cost(self.spark, tables, self.work, self.rows, self.repeats)
         return [line for pair in pairs for line in told(*pair)]
+
+    def clear(self) -> None:
+        shutil.rmtree(self.folder / "work", ignore_errors=True)
 
     def warm_up(self) -> None:
         table = self.events(WARM_ROWS, KEYS["1 k"])
@@ -137,14 +140,14 @@ def main() -> None:
             lines += told(*pair)
     if "processes" in given.only:
         lines += told(*processes.keyed_state(bench.spark, bench.stateful, bench.work, given.keys))
-    _stop(bench.spark)
+    stop(bench.spark)
     if "cold" in given.only:  # with no other JVM beside it
         lines += small.idle_run(bench.work(), 5) + small.cold_start(bench.work(), given.repeats)
-    shutil.rmtree(bench.folder / "work", ignore_errors=True)
+    bench.clear()
     show(lines, f"{given.rows:,} events, {given.repeats} repeats, {os.cpu_count()} cores, driver memory 3 g")
 
 
-def _stop(spark: SparkSession) -> None:
+def stop(spark: SparkSession) -> None:
     gateway = spark.sparkContext._gateway
     spark.stop()
     if gateway is not None:

@@ -1,10 +1,10 @@
-"""Measure Floodmark beside its peers: the same events, two cores, one run; the answers are compared.
+"""Measure Floodmark beside its peers: the same events, two cores, one run.
 
     python -m bench.peers [--rows N] [--keys N,...] [--repeats N] [--only NAME,...]
 
 Flink and Pathway get an environment of their own under `.cache/peers`, with packages from PyPI; Flink's Parquet format
 comes by Maven. Floodmark, plain Spark and Spark's own streaming share one warm JVM; Flink's is warm, too. Turning
-events into CSV for Pathway is not counted.
+events into CSV for Pathway is not counted. The answers of DuckDB, Flink and Pathway are checked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from venv import EnvBuilder
 
@@ -22,7 +23,7 @@ import pyspark
 from deltalake import DeltaTable
 
 from bench import contenders
-from bench.run import Bench, told
+from bench.run import Bench, stop, told
 from bench.table import Line, Measured, differing, show
 
 PROGRAMS = Path(__file__).parent
@@ -35,6 +36,7 @@ Peer = tuple[str, Measured, str, int]  # what, its times, a note, and the epochs
 AS_CSV = """
 SET TimeZone = 'UTC';
 COPY (SELECT strftime(ts, '%Y-%m-%d %H:%M:%S.%f') AS ts, k, v FROM read_parquet('{}/*.parquet')) TO '{}'"""
+COUNTED = "SELECT count(*), sum(n) FROM {}"
 WINDOWS = """
 SELECT count(*) FROM (SELECT DISTINCT time_bucket(INTERVAL 1 MINUTE, ts), k FROM read_parquet('{}/*.parquet'))"""
 
@@ -53,9 +55,10 @@ class Peers:
         ours, spark = {1: Measured(), EPOCHS: Measured()}, [Measured() for _ in range(3)]
         for _ in range(self._repeats):
             for epochs, times in ours.items():
-                times.take(lambda n=epochs: self._floodmark(table, n))  # type: ignore[misc]
-            for times, work in zip(spark, self._of_spark(table), strict=True):
-                times.take(work)
+                times.take(partial(self._floodmark, table, epochs))
+            spark[0].take(partial(self._batch, table))
+            spark[1].take(partial(self._stateful, table, 1))
+            spark[2].take(partial(self._stateful, table, EPOCHS))
         yield self._line(f"Floodmark, {keys:,} keys", ours[1])
         yield self._line(f"Floodmark, {keys:,} keys, {EPOCHS} epochs", ours[EPOCHS])
         for what, times, epochs in zip(OF_SPARK, spark, (1, 1, EPOCHS), strict=True):
@@ -70,23 +73,22 @@ class Peers:
     def _floodmark(self, table: Path, epochs: int) -> float:
         return contenders.floodmark(self._bench.spark, table, self._bench.work(), epochs)[0]
 
-    def _of_spark(self, table: Path) -> list[Callable[[], float]]:
-        bench = self._bench
-        return [
-            lambda: contenders.batch(bench.spark, table, bench.work()),
-            *(lambda n=epochs: contenders.stateful(bench.stateful, table, bench.work(), n) for epochs in (1, EPOCHS)),
-        ]
+    def _batch(self, table: Path) -> float:
+        return contenders.batch(self._bench.spark, table, self._bench.work())
+
+    def _stateful(self, table: Path, epochs: int) -> float:
+        return contenders.stateful(self._bench.stateful, table, self._bench.work(), epochs)
+
+    def end(self) -> None:
+        stop(self._bench.spark)
+        self._bench.clear()
 
     def duckdb(self, table: Path) -> Iterator[Peer]:
         for epochs in (1, EPOCHS):
             out = self._bench.work() / "out"
             times = self._run(sys.executable, "duckdb", table, out, epochs, self._repeats)
-            yield (
-                f"DuckDB and delta-rs, {epochs} epoch{'s' if epochs > 1 else ''}",
-                times,
-                self._compared(table, *_merged(out)),
-                epochs,
-            )
+            note = self._compared(table, *_merged(out))
+            yield f"DuckDB and delta-rs, {epochs} epoch{'s' if epochs > 1 else ''}", times, note, epochs
 
     def flink(self, table: Path) -> Iterator[Peer]:
         python, warm = self._environment("flink"), self._bench.events(200_000, 1_000)
@@ -136,8 +138,8 @@ class Peers:
 
 def _answer(source: str) -> tuple[int, int]:
     """How many windows, and rows in them."""
-    found: tuple[int, int] = duckdb.sql(f"SELECT count(*), sum(n) FROM {source}").fetchall()[0]  # noqa: S608
-    return int(found[0]), int(found[1])
+    windows, rows = duckdb.sql(COUNTED.format(source)).fetchall()[0]
+    return int(windows), int(rows)
 
 
 def _merged(out: Path) -> tuple[int, int]:
@@ -155,6 +157,7 @@ def main() -> None:
     given = parser.parse_args()
     peers = Peers(Path(__file__).parents[2] / ".cache", given.rows, given.repeats)
     lines = [line for keys in given.keys for found in peers.lines(keys, given.only) for line in told(found)]
+    peers.end()
     show(lines, f"{given.rows:,} events, windows of one minute by key")
 
 

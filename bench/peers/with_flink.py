@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 
-from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[import-not-found, unused-ignore]
+from pyflink.table import EnvironmentSettings, TableEnvironment
 
 FILES = "'connector' = 'filesystem', 'format' = 'parquet', 'parquet.utc-timezone' = 'true', 'path' = 'file://{}'"
 EVENTS = """
@@ -46,4 +46,4 @@ def folded(table: str, out: str, mode: str, jars: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5], int(sys.argv[5]), sys.argv[6])  # type: ignore[call-arg, misc, unused-ignore]
+    main(*sys.argv[1:5], int(sys.argv[5]), sys.argv[6])

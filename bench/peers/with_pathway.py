@@ -6,10 +6,10 @@ import sys
 import time
 from datetime import timedelta
 
-import pathway as pw  # type: ignore[import-not-found, unused-ignore]
+import pathway as pw
 
 
-class Event(pw.Schema):  # type: ignore[misc, unused-ignore]
+class Event(pw.Schema):
     ts: str
     k: str
     v: float
