@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from support.crash import Crash, crash_at
+from support.crash import Crash, crash_at, put_reach
 from support.flow import HOPPING, START, STATELESS, Flow, event, rows_of
 from support.oracle import ordered
 from support.running import reset, run
@@ -217,6 +217,31 @@ def test_killed_anywhere_it_is_finished_once_by_the_next_run_or_backfill(
     assert sink(flow) == sink(flow, 1)
     expected = ordered(windows(read, 120) + windows(LIVE, 360, 120))
     assert [row for row in sink(flow) if row[0] < at(360)] == expected
+    proven(flow)
+
+
+def test_one_that_was_computed_before_an_epoch_and_killed_is_finished(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source is checked up to what the newest epoch has read, not up to what the backfill has."""
+    flow = late_then(spark, Flow(place, sinks=1))
+    seen: list[str] = []
+
+    def reach(rule: str, point: str, epoch: int | None = None) -> None:
+        if point == "backfill.computed" and not seen:
+            seen.append(point)
+            flow.arrive(MORE)
+            run(spark, flow)
+        if point == "backfill.intent.after":
+            raise Crash(point)
+
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        put_reach(patch, reach)
+        backfill(spark, flow, 0, 60)
+    head = flow.ledger().head
+    assert head is not None and head.backfill is not None and head.backfill.upto < head.epoch
+    run(spark, flow)
+    assert sink(flow) == ordered(windows(KNOWN, 60) + windows(LIVE, 360, 60) + windows(KNOWN + MORE, 660, 360))
     proven(flow)
 
 

@@ -64,6 +64,11 @@ class Recomputed:
 
 def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
     """The results of an interval as of the head. Raises InputFault if the SQL fails on one of its rows."""
+    check_sources(plan.rule, head)
+    return _computed(session, plan, home, head, interval)
+
+
+def _computed(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
     span = Restated(begin=interval.begin, end=interval.end, high=interval.high, upto=head.epoch)
     batch, counts = _read(session, plan, home, head, span)
     results = check_results(_results(session, plan, batch, interval), plan.expectations, plan.rule.rule, session)
@@ -96,8 +101,9 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Reco
     assert recorded is not None
     time_column = TimeColumn(recorded.column, recorded.shift)
     interval = Interval(recorded.begin, recorded.end, time_column, window_of(plan.rule), final=True)
+    check_sources(plan.rule, head)  # epochs may have come between, so what was read goes further than the backfill
     then = replace(head, epoch=recorded.upto, entry=Entry.parse(recorded.entry))
-    found = compute(session, plan, home, then, interval)
+    found = _computed(session, plan, home, then, interval)
     with engine.named(recorded.engine, found.intent.engine):
         _same(plan.rule.rule, recorded, found.intent)
     return replace(found, intent=recorded)
@@ -155,7 +161,6 @@ def _rows_for(plan: Plan, address: str, rows: DataFrame, generation: int, epoch:
 def _read(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> tuple[Batch, dict[str, Counts]]:
     """The rows on which the interval depends, with their counts; dead ones are counted and left out."""
     begun = Entry.parse(head.begun_with.entry)
-    check_sources(plan.rule, head)
     frames = [reread(session, plan, begun, head.entry), *reread_replays(session, plan, home, head, span.upto)]
     rows = reduce(DataFrame.unionByName, frames).where(_within(span))
     dead = quarantined_rows(session, plan, home.dead, head, span.upto).where(_within(span))
