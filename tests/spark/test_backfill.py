@@ -220,6 +220,18 @@ def test_killed_anywhere_it_is_finished_once_by_the_next_run_or_backfill(
     proven(flow)
 
 
+def test_one_without_rows_is_finished_like_any_other(spark: SparkSession, place: Path) -> None:
+    """Its commit adds no file, so what was written is read back from none."""
+    flow = late_then(spark, Flow(place, sinks=1))
+    before = sink(flow)
+    with crash_at("backfill.sink.after") as planned, pytest.raises(Crash):
+        backfill(spark, flow, 180, 240)
+    assert planned.fired
+    run(spark, flow)
+    assert sink(flow) == before
+    proven(flow)
+
+
 def test_one_that_was_computed_before_an_epoch_and_killed_is_finished(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,9 +247,10 @@ def test_one_that_was_computed_before_an_epoch_and_killed_is_finished(
         if point == "backfill.intent.after":
             raise Crash(point)
 
-    with monkeypatch.context() as patch, pytest.raises(Crash):
+    with monkeypatch.context() as patch:
         put_reach(patch, reach)
-        backfill(spark, flow, 0, 60)
+        with pytest.raises(Crash):
+            backfill(spark, flow, 0, 60)
     head = flow.ledger().head
     assert head is not None and head.backfill is not None and head.backfill.upto < head.epoch
     run(spark, flow)

@@ -193,6 +193,8 @@ def _content_digest(site: Site, found: Committed, begun: Transaction, now: Prese
         )  # fmt: skip
         return comparing.recorded_digest(found)
     held = begun.digest_of_commit(found.commit)
+    if held.rows == 0 and "digest" in found.metadata and comparing.recorded_digest(found).rows == 0:
+        return comparing.recorded_digest(found)  # without a file nothing tells which columns are floating point
     comparing.check_same_content(site.name, found, held, begun.digest, begun.results)
     return held
 
