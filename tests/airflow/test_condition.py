@@ -12,7 +12,8 @@ from support.flow import Flow
 from test_pages import known
 
 from floodmark.core.protocol.digests import Digest
-from floodmark.core.protocol.records.rows import Backfill, Counts
+from floodmark.core.protocol.records.backfills import Backfill
+from floodmark.core.protocol.records.rows import Counts
 from floodmark.ledger.ledger import Ledger
 from floodmark.views.status.glance import Glance
 from floodmark_airflow.pages.access import DagFacts, facts_of

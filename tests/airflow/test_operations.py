@@ -106,10 +106,10 @@ def test_every_rule_has_the_form(rules: Path) -> None:
     params = parse().dags["rule.one"].params
     assert params.dump() == {
         "operation": "run", "from": None, "to": None, "where": None, "stream": None, "set": [], "confirm": None,
-        "keep_output": False, "dry_run": False, "table": None, "rename_to": None, "as_is": False, "drop": None,
-        "leave_others": False,
+        "keep_output": False, "dry_run": False, "skip": False, "table": None, "rename_to": None, "as_is": False,
+        "drop": None, "leave_others": False,
     }  # fmt: skip
-    operations = ["run", "backfill", "replay dead rows", "recheck", "abandon", "reset"]
+    operations = ["run", "backfill", "correct", "replay dead rows", "recheck", "abandon", "reset"]
     lives = ["adopt", "rename", "retire", "bring back", "drop"]
     assert params.get_param("operation").schema["enum"] == [*operations, *lives]
 
@@ -148,6 +148,7 @@ def test_the_operations_are_offered_with_what_they_do() -> None:
 FILLED = {
     "from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z", "where": "n = 1", "stream": "events", "set": ["n=1"],
     "keep_output": True, "table": "lake/t", "rename_to": "two", "as_is": True, "drop": "all", "leave_others": True,
+    "skip": True,
 }  # fmt: skip
 
 

@@ -27,7 +27,8 @@ from support.waiting import wait
 
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.records.rows import Backfill, Backfilled, Commit, Counts, Failed
+from floodmark.core.protocol.records.backfills import Backfill, Backfilled
+from floodmark.core.protocol.records.rows import Commit, Counts, Failed
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.ledger import Ledger

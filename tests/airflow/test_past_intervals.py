@@ -18,7 +18,7 @@ from test_dags import write
 from test_operator import arrive, fold_all, spark_submit, task_of
 
 from floodmark.core.protocol.digests import Digest
-from floodmark.core.protocol.records.rows import Backfill, Backfilled
+from floodmark.core.protocol.records.backfills import Backfill, Backfilled
 from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger

@@ -296,7 +296,7 @@ def test_what_a_lower_qos_allows_is_counted_and_no_fault(spark: SparkSession, pl
 
 @pytest.mark.prove
 def test_state_that_was_compacted_is_proven(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("floodmark.core.lifecycle.compaction.MAX_FILES", 2)
+    monkeypatch.setattr("floodmark.core.lifecycle.cleanup.MAX_FILES", 2)
     flow = Flow(place, settings={"epoch": {"max_files": 1}}, sinks=1)
     flow.stream["start"] = {"version": 0}
     for place_in_time in range(3):

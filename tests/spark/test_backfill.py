@@ -258,6 +258,17 @@ def test_one_that_was_computed_before_an_epoch_and_killed_is_finished(
     proven(flow)
 
 
+def test_files_that_were_joined_and_removed_since_are_not_needed(spark: SparkSession, place: Path) -> None:
+    flow = late_then(spark, Flow(place, sinks=1))
+    before = {file.name for file in Path(flow.source).glob("*.parquet")}
+    DeltaTable(flow.source).optimize.compact()
+    DeltaTable(flow.source).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert not before & {file.name for file in Path(flow.source).glob("*.parquet")}
+    backfill(spark, flow, 0, 60)
+    assert sink(flow) == ordered(windows(LIVE + LATE, 60) + windows(LIVE, 360, 60))
+    proven(flow)
+
+
 def edit(file: Path) -> None:
     """Another count in the first row, and no checksum that would tell."""
     table = pq.ParquetFile(file).read()

@@ -39,7 +39,7 @@ from support.flow import (
 from support.running import crash, run
 
 from floodmark.connectors.delta.offsets import DeltaOffset
-from floodmark.core.lifecycle import compaction
+from floodmark.core.lifecycle import cleanup
 
 CASES = given(
     steps=STEPS,
@@ -88,7 +88,7 @@ def _check(
     if sql == RUNNING:
         flow.settings |= {"unbounded": True, "sinks": [{"delta": flow.sink(i), "key": ["k"]} for i in (0, 1)]}
     try:
-        with mock.patch.object(compaction, "MAX_FILES", 1 if compacts else compaction.MAX_FILES):
+        with mock.patch.object(cleanup, "MAX_FILES", 1 if compacts else cleanup.MAX_FILES):
             note(f"crashes: {play(spark, flow, steps)}")
         _compare(spark, flow, [one for events, _, _ in steps for one in events])
     finally:
@@ -172,7 +172,7 @@ BOUNDS = [at + beside for at in (39, 60, 80, 99) for beside in (-MICRO, 0, MICRO
 def test_rows_at_the_bounds_outlast_kills_and_rewrites_of_state(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path, sql: str
 ) -> None:
-    monkeypatch.setattr(compaction, "MAX_FILES", 1)
+    monkeypatch.setattr(cleanup, "MAX_FILES", 1)
     flow = Flow(
         place, sql=sql, stream={"lateness": "0 seconds"}, settings={"windows": "rows"} if sql == HOPPING else {}
     )

@@ -16,7 +16,7 @@ from support.flow import CLASSES, START, Flow, event, rows_of
 from support.oracle import ordered, totals
 from support.running import crash, run
 
-from floodmark.core.lifecycle import compaction
+from floodmark.core.lifecycle import cleanup
 from floodmark.errors import ProcessFault, RuleChanged, RuleInvalid, WrongColumn
 from floodmark.spark.look.preview import preview
 from floodmark.spark.session.session import HASH_SEED
@@ -52,7 +52,7 @@ def _check(spark: SparkSession, steps: list[Any], max_files: int | None, compact
     flow = totalling(root, settings=limits)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compaction, "MAX_FILES", 2 if compacted else 24)
+            patch.setattr(cleanup, "MAX_FILES", 2 if compacted else 24)
             for events, point in steps:
                 flow.arrive(events)
                 if point is not None:
@@ -182,7 +182,7 @@ def test_a_state_that_comes_back_must_fit_what_it_held(spark: SparkSession, plac
 def test_expired_values_read_as_absent_and_compaction_drops_them(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "MAX_FILES", 2)
+    monkeypatch.setattr(cleanup, "MAX_FILES", 2)
     flow = Flow(
         place, process="totals:Forgetting", stream={"start": {"version": 0}}, settings={"epoch": {"max_files": 1}}
     )
@@ -198,7 +198,7 @@ def test_expired_values_read_as_absent_and_compaction_drops_them(
 def test_tombstones_are_dropped_by_compaction(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "MAX_FILES", 2)
+    monkeypatch.setattr(cleanup, "MAX_FILES", 2)
     flow = totalling(place, settings={"epoch": {"max_files": 1}})
     for times in ((0,), (100, 110), (141,), (300,)):
         flow.arrive([event(second, "a", n=3) for second in times])

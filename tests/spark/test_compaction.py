@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from support.flow import Flow, event, rows_of
 from support.running import run
 
-from floodmark.core.lifecycle import compaction
+from floodmark.core.lifecycle import cleanup
 
 DIRECT = """
 SELECT session_window.start AS start, k, count(*) AS c, sum(n) AS s, sum(v) AS v FROM events
@@ -38,7 +38,7 @@ SELECT window.start, upper(k), count(*) FROM events GROUP BY window(at, '1 minut
 def test_beside_sessions_the_row_at_the_start_of_an_open_window_stays(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path
 ) -> None:
-    monkeypatch.setattr(compaction, "MAX_FILES", 1)
+    monkeypatch.setattr(cleanup, "MAX_FILES", 1)
     flow = Flow(place, sql=BESIDE, sinks=1, stream={"start": {"version": 0}, "lateness": "0 seconds"})
     flow.settings["epoch"] = {"max_files": 1}
     flow.arrive([event(59.999999, "a"), event(60, "b"), event(60.000001, "c")])
@@ -62,7 +62,7 @@ def test_of_sessions_only_those_that_are_open(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path, sql: str, live: Any
 ) -> None:
     """Where the keys are columns, a session without end holds back its own rows and no others."""
-    monkeypatch.setattr(compaction, "MAX_FILES", 1)
+    monkeypatch.setattr(cleanup, "MAX_FILES", 1)
     flow = Flow(place, sql=sql, stream={"lateness": "0 seconds"})
     flow.arrive([event(at, "busy") for at in (0, 15, 30)])
     flow.arrive([event(5, "a"), event(6, "a"), event(45, "b"), event(45, "busy")])

@@ -23,7 +23,7 @@ from support.flow import START, Flow, event, rows_of
 from support.oracle import ordered, tumbling
 from support.running import crash, reset, run
 
-from floodmark.core.lifecycle import compaction
+from floodmark.core.lifecycle import cleanup
 from floodmark.errors import FloodmarkError, LedgerBroken, TableBroken
 from floodmark.ledger.ledger import LedgerReader
 
@@ -153,7 +153,7 @@ class Kept:
 @pytest.fixture(scope="module")
 def kept(spark: SparkSession) -> Iterator[Kept]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction, "MAX_FILES", 2)
+        patch.setattr(cleanup, "MAX_FILES", 2)
         found = Kept(spark)
         yield found
     found.remove()
@@ -256,7 +256,7 @@ def test_state_that_was_rewritten_for_an_epoch_the_ledger_lost_is_refused(kept: 
 
 @pytest.mark.prove
 def test_a_commit_row_that_was_lost_is_written_again(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "MAX_FILES", 99)  # what it read is not rewritten since
+    monkeypatch.setattr(cleanup, "MAX_FILES", 99)  # what it read is not rewritten since
     kept.put_back()
     run(kept.spark, kept.flow)
     max((kept.flow.root / HOME / "ledger" / "_delta_log").glob("*.json")).unlink()

@@ -14,7 +14,7 @@ from support.running import crash, run
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.core.lifecycle import compaction
+from floodmark.core.lifecycle import cleanup
 
 UPSERTED: dict[str, Any] = {"unbounded": True}
 KINDS: dict[str, dict[str, Any]] = {
@@ -50,7 +50,7 @@ def test_every_epoch_reads_as_it_did_when_it_was_the_newest(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path, kind: str
 ) -> None:
     """A rewrite follows on epochs 2, 3 and so on: each leaves one file."""
-    monkeypatch.setattr(compaction, "MAX_FILES", 2)
+    monkeypatch.setattr(cleanup, "MAX_FILES", 2)
     flow, printed, of_a = flow_of(place, kind), [], []
     for epoch in range(1, 5):
         flow.arrive([event(25 * epoch + more, "ab"[more % 2], n=epoch + more) for more in range(4)])

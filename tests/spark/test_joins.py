@@ -24,7 +24,7 @@ from support.flow import SCHEMA, event, rows_of
 from support.joins import JOINS, TwoStreams, together
 from support.running import crash, run
 
-from floodmark.core.lifecycle import compaction
+from floodmark.core.lifecycle import cleanup
 
 # Few keys, and seconds that lie on the bounds of the joins, beside them and apart from them.
 SECONDS = st.sampled_from([0, 0.000001, 19.999999, 20, 40, 59.999999, 60, 61, 80, 100, 120]) | st.integers(0, 300)
@@ -78,7 +78,7 @@ def _check(
     flow.arrive([])
     flow.arrive_other([])
     try:
-        with mock.patch.object(compaction, "MAX_FILES", 1 if compacts else compaction.MAX_FILES):
+        with mock.patch.object(cleanup, "MAX_FILES", 1 if compacts else cleanup.MAX_FILES):
             _play(spark, flow, steps)
         return _compared(spark, flow, names, steps)
     finally:

@@ -23,7 +23,7 @@ from support.flow import START, Flow, event, rows_of
 from support.oracle import ordered, tumbling
 from support.running import run
 
-from floodmark.core.lifecycle import compaction
+from floodmark.core.lifecycle import cleanup
 from floodmark.errors import LedgerBroken
 from floodmark.ledger.delta import syncing
 
@@ -141,7 +141,7 @@ class Powered:
 def powered(spark: SparkSession) -> Iterator[Powered]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLOODMARK_SYNC", "1")
-        patch.setattr(compaction, "MAX_FILES", 2)
+        patch.setattr(cleanup, "MAX_FILES", 2)
         found = Powered(spark)
         yield found
     for root in (found.flow.root, found.copy):

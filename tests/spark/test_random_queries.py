@@ -28,7 +28,7 @@ from support.crash import Crash, crash_at
 from support.flow import Flow
 from support.queries import FORMS, SCHEMA, Case, Row, case_of, row
 
-from floodmark.core.lifecycle import compaction
+from floodmark.core.lifecycle import cleanup
 from floodmark.errors import FloodmarkError, Refused, SqlRefused
 from floodmark.spark.rule.run import RuleRun
 
@@ -92,7 +92,7 @@ def check(spark: SparkSession, case: Case, number: str) -> bool:
 def _play(spark: SparkSession, case: Case, root: Path) -> bool:
     flow = _flow(case, root)
     try:
-        with mock.patch.object(compaction, "MAX_FILES", 1 if case.compacts else compaction.MAX_FILES):
+        with mock.patch.object(cleanup, "MAX_FILES", 1 if case.compacts else cleanup.MAX_FILES):
             for number, rows in enumerate(case.epochs):
                 _arrive(flow.source, rows)
                 _run(spark, flow, case.crash[1] if case.crash and case.crash[0] == number else None)

@@ -17,7 +17,7 @@ from support.flow import Flow, event, rows_of
 from support.rowsofkeys import KINDS, micros
 from support.running import crash, run
 
-from floodmark.core.lifecycle import compaction
+from floodmark.core.lifecycle import cleanup
 
 DRAWN = given(
     steps=STEPS,
@@ -67,7 +67,7 @@ def _check(
     if kind.key:
         flow.settings["sinks"] = [{"delta": flow.sink(), "key": list(kind.key)}]
     try:
-        with mock.patch.object(compaction, "MAX_FILES", 1 if compacts else compaction.MAX_FILES):
+        with mock.patch.object(cleanup, "MAX_FILES", 1 if compacts else cleanup.MAX_FILES):
             fired = play(spark, flow, steps)
         return _compared(flow, name, [one for events, _, _ in steps for one in events]), fired
     finally:

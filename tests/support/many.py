@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from floodmark.core.lifecycle import compaction
+from floodmark.core.lifecycle import cleanup
 from floodmark.core.rules.rule import load_rule
 from floodmark.errors import FloodmarkError, worst
 from floodmark.spark.rule.epochs import epoch
@@ -35,7 +35,7 @@ def _where_the_name_asks(session: SparkSession, rule: str, *rest: Any) -> None:
 
 
 def main(how: str, root: Path, names: list[str]) -> int:
-    compaction.MAX_FILES = 1
+    cleanup.MAX_FILES = 1
     epoch.compact = _where_the_name_asks
     if os.environ.get("SUPPORT_WITHOUT_LOCK"):
         lock.held = lambda *_: nullcontext()

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors.ports import fakes
-from floodmark.connectors.ports.source import Source, Stepped
+from floodmark.connectors.ports.source import Rewrite, Source, Stepped
 from floodmark.core.rules.kinds import SourceKind, source_kind
 from floodmark.core.rules.rule import EpochLimits, Stream
 from support.flow import SCHEMA, event
@@ -27,11 +27,15 @@ COLUMNS = {"at": "timestamp", "k": "string", "v": "double", "n": "long"}
 
 @dataclass(frozen=True)
 class KindUnderTest:
-    """`stream`: how a rule declares it, by where its rows are to lie; `add`: some more rows, as one step."""
+    """`stream`: how a rule declares it, by where its rows are to lie; `add`: some more rows, as one step.
+
+    remove: those with this n, as one step; None where no row can be removed.
+    """
 
     stream: Callable[[Path], Stream]
     add: Callable[[Path, Iterable[Mapping[str, Any]]], None]
     registered: str | None = None  # where it is, if the engine does not know it by itself
+    remove: Callable[[Path, int], None] | None = None
 
 
 def _fake(place: Path) -> Stream:
@@ -43,8 +47,16 @@ def _add_to_table(place: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     write_deltalake(place, pa.Table.from_pylist(list(rows), schema=SCHEMA), mode="append")
 
 
+def _remove_from_table(place: Path, n: int) -> None:
+    DeltaTable(place).delete(f"n = {n}")
+
+
 KINDS = {
-    "delta": KindUnderTest(lambda place: Stream(kind="delta", address=str(place)), _add_to_table),
+    "delta": KindUnderTest(
+        lambda place: Stream(kind="delta", address=str(place), on_rewrite="correct"),
+        _add_to_table,
+        remove=_remove_from_table,
+    ),
     "fake": KindUnderTest(
         _fake, lambda place, rows: fakes.append(str(place), rows), "floodmark.connectors.ports.fakes:SOURCE"
     ),
@@ -113,6 +125,37 @@ def _steps_promised(source: Stepped, offsets: list[str]) -> None:
         assert since not in seen
         seen.append(since)
     assert source.after(offsets[0], upto, EpochLimits()) == upto
+
+
+def rewrites_promised(growing: Growing) -> tuple[Source, Rewrite]:
+    """A rewrite follows what was read, names its commits, and nothing is left behind it. It is returned."""
+    assert growing.known.can.rewrites == (growing.kind.remove is not None)
+    assert growing.kind.remove is not None and growing.source.rewrite(growing.offsets[0]) is None
+    for n in (0, 1):
+        growing.kind.remove(growing.place, n)
+    source = growing.source
+    found = source.rewrite(growing.offsets[-1])
+    assert found is not None and len(found.commits) == 2
+    assert found == source.rewrite(growing.offsets[0]), "what was added before it does not count"
+    assert source.news(growing.offsets[-1]) and not source.news(growing.offsets[-1], found.since)
+    assert source.news(found.since, found.upto) and not source.news(found.upto)
+    assert source.rewrite(found.upto) is source.rewrite(growing.offsets[0], found.since) is None
+    assert source.rewrite(growing.offsets[0], found.upto) == found
+    growing.kind.add(growing.place, [event(90, n=7)])
+    assert growing.source.rewrite(growing.offsets[-1]) == found, "it ends where rows are added"
+    assert growing.source.news(found.upto)
+    return source, found
+
+
+def changes_promised(growing: Growing, spark: SparkSession) -> None:
+    """The rows that left less those that came are those that were removed, and behind it the others are read."""
+    source, found = rewrites_promised(growing)
+    left, came = map(_numbers, source.changes(spark, found))
+    before = Counter(one["n"] for step in growing.rows for one in step)
+    removed = Counter({n: count for n, count in before.items() if n in (0, 1)})
+    assert (left - came, came - left) == (removed, Counter())
+    assert _numbers(source.frame(spark, growing.offsets[0], found.upto)) == before - removed
+    assert _numbers(source.frame(spark, growing.offsets[0], found.since)) == before
 
 
 def rows_promised(growing: Growing, spark: SparkSession) -> None:

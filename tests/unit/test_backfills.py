@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow import HOPPING, OVER, RUNNING, SESSIONS, SLICED, STATELESS, TWO_WINDOWS, Flow
+from support.flow import HOPPING, OVER, PLACES, RUNNING, SESSIONS, SLICED, STATELESS, TWO_WINDOWS, Flow
 
 from floodmark.core.lifecycle.backfills import (
     Interval,
@@ -20,15 +20,20 @@ from floodmark.core.lifecycle.backfills import (
 )
 from floodmark.core.lifecycle.changes import check_edit
 from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import Commit, Restated, text_of
+from floodmark.core.protocol.records.rows import Commit, text_of
 from floodmark.core.protocol.recovery import Step, backfill_version, before_backfill, before_write
 from floodmark.core.sql.timecolumn import time_column_of
 from floodmark.core.sql.windows import WindowSpec
 from floodmark.errors import LedgerBroken, Refused, RunFailed, Sealed
 from floodmark.spark.session import lock
 
-MINUTE = 60_000_000
+SECOND, MINUTE = 1_000_000, 60_000_000
+FULL = """
+SELECT a.at, a.k, b.n FROM events a FULL JOIN events b
+ON a.k = b.k AND b.at >= a.at AND b.at < a.at + INTERVAL 10 SECONDS
+"""
 LOOKED_UP = """
 SELECT window.start AS start, name, count(*) AS c FROM events JOIN names ON events.k = names.k
 GROUP BY window(at, '1 minute'), name
@@ -77,13 +82,18 @@ def test_a_column_tells_where_a_result_lies(sql: str) -> None:
 
 def test_windows_hang_on_rows_to_the_end_of_the_last_one(tmp_path: Path) -> None:
     tumbling, hopping = asked(flow(tmp_path), 0, MINUTE), asked(flow(tmp_path, sql=HOPPING), MINUTE, 2 * MINUTE)
-    assert (tumbling.high, tumbling.bounds) == (MINUTE, (0, MINUTE))
-    third = MINUTE // 3
-    assert (hopping.high, hopping.bounds) == (2 * MINUTE + 2 * third, (MINUTE + 2 * third, 2 * MINUTE + 2 * third))
-    assert hopping.window is not None
-    low, high = hopping.bounds
-    becoming = [start for start in range(0, 4 * MINUTE, third) if low < start + MINUTE <= high]
-    assert becoming == [MINUTE, MINUTE + third, MINUTE + 2 * third]
+    assert (tumbling.low, tumbling.high) == (0, MINUTE)
+    assert (hopping.low, hopping.high) == (MINUTE, 2 * MINUTE + 2 * MINUTE // 3)
+
+
+def test_rows_that_a_result_looks_at_are_read_and_waited_for(tmp_path: Path) -> None:
+    """Each row with those 60 s before it and a second after it: the last one has to be below the watermark."""
+    made = flow(tmp_path, sql=OVER)
+    found = asked(made, 2 * MINUTE, 3 * MINUTE)
+    assert (found.low, found.high, found.window) == (MINUTE, 3 * MINUTE + SECOND, None)
+    assert found.final
+    ends = (10 * MINUTE - 2 * SECOND, 10 * MINUTE - 2 * SECOND + 1)
+    assert [asked(made, 2 * MINUTE, end).final for end in ends] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -126,8 +136,9 @@ def test_rows_of_a_stateless_rule_may_still_come_and_then_no_epoch_may_come_betw
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"process": "totals:Totals"}, {}, "its class"),
     ({"sql": SESSIONS}, {}, "sessions"),
-    ({"sql": OVER}, {}, "OVER"),
-    ({"sql": TWO_WINDOWS}, {}, "several windows"),
+    ({"sql": PLACES, "settings": {"unbounded": True}}, {}, "windows of rows"),
+    ({"sql": FULL}, {}, "FULL JOIN"),
+    ({"sql": TWO_WINDOWS}, {}, "windows of several sizes"),
     ({"sql": LOOKED_UP, "settings": {"lookups": {"names": {"delta": "/lake/names"}}}}, {}, "lookup tables"),
     ({"sql": "SELECT k, count(*) AS c FROM events GROUP BY window(at, '1 minute'), k"}, {}, "expected window.start"),
     ({"sql": "SELECT k, n FROM events"}, {}, "expected the unchanged event time"),

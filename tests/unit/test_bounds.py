@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.beside import beside
 
-from floodmark.core.lifecycle import compaction
-from floodmark.core.lifecycle.compaction import MAX_FILES, WORTH_ROWS
+from floodmark.core.lifecycle import cleanup
+from floodmark.core.lifecycle.cleanup import MAX_FILES, WORTH_ROWS
 from floodmark.core.protocol.watermark import advance, excused, hear, later, merge
 from floodmark.core.sql.windows import RowSpec, SessionSpec, WindowSpec, needed_from
 from floodmark.ledger.delta import datafiles, tables
@@ -147,11 +147,11 @@ def test_a_file_whose_newest_row_is_needed_is_not_dead() -> None:
 
 
 def test_when_state_is_rewritten() -> None:
-    assert (MAX_FILES, WORTH_ROWS) == (compaction.MAX_FILES, compaction.WORTH_ROWS) == (24, 1_000_000)
-    assert compaction.is_due(MAX_FILES, 1, 0) and not compaction.is_due(MAX_FILES - 1, 1, 0)
-    assert compaction.is_due(1, 2 * WORTH_ROWS, WORTH_ROWS)
-    assert not compaction.is_due(1, 2 * WORTH_ROWS + 1, WORTH_ROWS)
-    assert not compaction.is_due(1, WORTH_ROWS, WORTH_ROWS - 1)
+    assert (MAX_FILES, WORTH_ROWS) == (cleanup.MAX_FILES, cleanup.WORTH_ROWS) == (24, 1_000_000)
+    assert cleanup.is_rewrite_due(MAX_FILES, 1, 0) and not cleanup.is_rewrite_due(MAX_FILES - 1, 1, 0)
+    assert cleanup.is_rewrite_due(1, 2 * WORTH_ROWS, WORTH_ROWS)
+    assert not cleanup.is_rewrite_due(1, 2 * WORTH_ROWS + 1, WORTH_ROWS)
+    assert not cleanup.is_rewrite_due(1, WORTH_ROWS, WORTH_ROWS - 1)
 
 
 class Rows:

@@ -14,7 +14,7 @@ from test_ledger import commit, first, intent
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.core.protocol.records.head import head_from_text, head_to_text
+from floodmark.core.protocol.records.headtext import head_from_text, head_to_text
 from floodmark.core.protocol.records.rows import Row
 from floodmark.errors import LedgerBroken
 from floodmark.ledger import ledger as module

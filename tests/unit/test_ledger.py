@@ -13,22 +13,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.records.head import Head, head_at, head_from_text, head_to_text, read_head
-from floodmark.core.protocol.records.rows import (
-    Backfill,
-    Backfilled,
-    Commit,
-    Counts,
-    Intent,
-    Life,
-    Lost,
-    Replay,
-    Restated,
-    Row,
-    Seal,
-    Written,
-    text_of,
-)
+from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Restated
+from floodmark.core.protocol.records.head import Head, head_at, read_head
+from floodmark.core.protocol.records.headtext import head_from_text, head_to_text
+from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Life, Lost, Replay, Row, Seal, Written, text_of
 from floodmark.core.protocol.recovery import ATTEMPTS, Gate, at_the_gate, backfill_version, check_tables, check_unfailed
 from floodmark.core.rules.rule import Rule, Sink, Stream
 from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed, VerifyFailed

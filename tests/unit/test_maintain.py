@@ -207,7 +207,7 @@ def test_the_ledger_says_what_was_done_and_goes_on(flow: Flow) -> None:
     assert len(DeltaTable(flow.place.ledger).file_uris()) <= 2
     row = flow.ledger().rows[-1]
     body = json.loads(row.body)
-    assert (row.kind, row.run, body["what"], body["format"]) == ("life", "me", "maintained", 8)
+    assert (row.kind, row.run, body["what"], body["format"]) == ("life", "me", "maintained", 9)
     assert body["tended"][f"sink/{flow.sink()}"]["compacted"] == EPOCHS
     assert "maintained" in call(flow, "epochs", "counted")
     an_epoch(flow, Ledger.open(flow.place.ledger, "after"))

@@ -10,8 +10,9 @@ from support.flow import Flow
 
 from floodmark.core.lifecycle.pinning import is_query, is_visible, newest_named, short_names
 from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import Commit, Restated
+from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.protocol.recovery import ATTEMPTS, SEAL, app_id, backfill_version
 
 SPAN = Restated(begin=0, end=1, high=1, upto=1)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from deltalake import DeltaTable
 from support.flow import event
-from support.sourcekinds import KINDS, Growing, promised
+from support.sourcekinds import KINDS, Growing, promised, rewrites_promised
 
 from floodmark.connectors.planning.epochends import steps
 from floodmark.connectors.ports import fakes
@@ -31,6 +32,25 @@ def growing(request: pytest.FixtureRequest, place: Path, monkeypatch: pytest.Mon
 
 def test_it_keeps_what_is_promised(growing: Growing) -> None:
     promised(growing)
+
+
+REWRITTEN = [kind for kind, one in KINDS.items() if one.remove is not None]
+
+
+@pytest.mark.parametrize("growing", REWRITTEN, indirect=True)
+def test_rows_that_are_removed_are_named(growing: Growing) -> None:
+    rewrites_promised(growing)
+
+
+@pytest.mark.parametrize("growing", ["delta"], indirect=True)
+def test_a_rewrite_whose_log_entry_is_gone_is_not_guessed_at(growing: Growing) -> None:
+    assert growing.kind.remove is not None
+    growing.kind.remove(growing.place, 0)
+    table = DeltaTable(growing.place)
+    table.create_checkpoint()
+    (growing.place / "_delta_log" / f"{table.version():020}.json").unlink()
+    with pytest.raises(HistoryGone, match=rf"expected the log entry of version {table.version()}.*floodmark reset"):
+        growing.source.rewrite(growing.offsets[-1])
 
 
 def test_another_one_in_its_place_is_noticed(growing: Growing) -> None:

@@ -17,7 +17,8 @@ from test_ledger import first
 from test_ledger import intent as planned
 
 from floodmark.core.protocol.digests import Digest
-from floodmark.core.protocol.records.rows import Backfill, Backfilled, Counts, Lost, Row, Seal
+from floodmark.core.protocol.records.backfills import Backfill, Backfilled
+from floodmark.core.protocol.records.rows import Counts, Lost, Row, Seal
 from floodmark.core.protocol.tally import COUNTS
 from floodmark.core.rules.rule import load_rule
 from floodmark.errors import LedgerBroken, Refused, RunFailed

@@ -13,6 +13,7 @@ from floodmark.cli.commands import (
     audit,
     backfill,
     cases,
+    correct,
     doctor,
     drop,
     epochs,
@@ -58,6 +59,7 @@ app.command("preview", rich_help_panel=WRITING)(preview.preview)
 app.command("test", rich_help_panel=WRITING)(cases.cases)
 app.command("run", rich_help_panel=RUNNING)(run.run)
 app.command("backfill", rich_help_panel=RUNNING)(backfill.backfill)
+app.command("correct", rich_help_panel=RUNNING)(correct.correct)
 app.command("recheck", rich_help_panel=RUNNING)(recheck.recheck)
 app.command("abandon", rich_help_panel=RUNNING)(abandon.abandon)
 app.command("reset", rich_help_panel=RUNNING)(reset.reset)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.connectors.lookups import changed_since
 from floodmark.connectors.places import check_same_sinks, head_now, is_moved
+from floodmark.connectors.planning.rewrites import watermark_due
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.lifecycle.life import retired_at
 from floodmark.core.lifecycle.zones import micros_of, zoned
@@ -126,6 +127,8 @@ def _why(rule: Rule, ledger: LedgerReader | None, seen: dict[str, str] | None = 
     fresh = [name for name, behind in _behind(rule, head, seen).items() if behind]
     if fresh:
         return f"new data in {', '.join(fresh)}"
+    if watermark_due(rule, head) is not None:
+        return "a correction has brought newer rows, so windows may be final"
     return None
 
 

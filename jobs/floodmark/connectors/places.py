@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from floodmark.connectors.ports.registry import sources
-from floodmark.core.lifecycle.changes import check_edit
+from floodmark.core.lifecycle.changes import check_edit, check_keeps_corrections
 from floodmark.core.protocol.entry import NOWHERE
 from floodmark.core.protocol.places import (
     check_all_present,
@@ -63,6 +63,7 @@ def check_same_sinks(head: Head, rule: Rule, ledger: str | None = None) -> Head:
     if is_moved(now, rule):
         check_same_tables(now, rule, leads, {place: _id(place) or "" for place in leads.values()})
     _check_edit(head, now, rule, leads)
+    check_keeps_corrections(rule, head.corrections)
     check_all_present(now, rule, leads)
     return now
 

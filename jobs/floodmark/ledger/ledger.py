@@ -17,14 +17,14 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from floodmark.core.lifecycle.life import check_living
+from floodmark.core.protocol.records.backfills import Backfill, Backfilled
 from floodmark.core.protocol.records.chain import check_chained
-from floodmark.core.protocol.records.head import Head, follow, head_from_text, head_to_text, read_head
+from floodmark.core.protocol.records.head import Head, follow, read_head
+from floodmark.core.protocol.records.headtext import head_from_text, head_to_text
 from floodmark.core.protocol.records.rows import (
     RESTORE,
     Abandoned,
     Abandoning,
-    Backfill,
-    Backfilled,
     Commit,
     Intent,
     Kind,

@@ -7,8 +7,9 @@ from collections.abc import Collection
 from typing import Any
 
 from floodmark.core.protocol.expectations import failing
+from floodmark.core.protocol.records.backfills import Backfill, Rewritten
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import Backfill, Commit, Intent, Life, Lost, Record, Row, total
+from floodmark.core.protocol.records.rows import Commit, Intent, Life, Lost, Record, Row, total
 from floodmark.views.formats import iso
 
 COLUMNS = ("epoch", "generation", "result", "attempts", "read", "filtered", "dropped", "folded", "late", "dead",
@@ -59,9 +60,17 @@ def _backfill(rows: list[Row], zone: bool) -> dict[str, Any]:
         return {"backfill": None}
     intent, done = Backfill.model_validate_json(rows[0].body), rows[-1].kind == "backfilled"
     begin, end = (iso(at, zone) for at in (intent.begin, intent.end))
-    said = {"number": intent.number, "from": begin, "to": end, "upto": intent.upto, "restated": intent.restated}
-    facts = {"result": "backfilled" if done else "open", "output": intent.results.rows if done else None}
+    said: dict[str, Any] = {"number": intent.number, "from": begin, "to": end, "upto": intent.upto}
+    said["restated"] = intent.restated
+    said["rewrites"] = {name: _rewritten(one) for name, one in intent.rewrites.items()}
+    result = ("corrected" if intent.rewrites else "backfilled") if done else "open"
+    facts = {"result": result, "output": intent.results.rows if done else None}
     return total(intent.counts).parts | facts | {"backfill": said}
+
+
+def _rewritten(one: Rewritten) -> dict[str, Any]:
+    """What a correction followed in one stream: the commits, and how many rows left and came."""
+    return {"commits": one.commits, "left": one.left.rows, "came": one.came.rows}
 
 
 def _entry(row: Row, zone: bool) -> dict[str, Any]:

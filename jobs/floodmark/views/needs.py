@@ -75,7 +75,9 @@ def _need(reader: Reader, rule: Rule, root: Path) -> Need:
         return Need()
     if reader.kind == "lookup":
         return _pinned(reader, head)
-    return Need() if rule.rebuild and head.open is None else _ahead(reader, head)
+    if rule.rebuild and head.open is None:
+        return Need()
+    return _ahead(reader, head, corrects=rule.streams[reader.name].on_rewrite == "correct")
 
 
 def _pinned(reader: Reader, head: Head) -> Need:
@@ -86,14 +88,14 @@ def _pinned(reader: Reader, head: Head) -> Need:
     return Need(versions=frozenset({pinned.version}), readers=(f"{reader.text()} at version {pinned.version}",))
 
 
-def _ahead(reader: Reader, head: Head) -> Need:
+def _ahead(reader: Reader, head: Head, corrects: bool) -> Need:
     """All data after the last committed epoch, so that of an open one, too. For an open backfill, all from the
-    start."""
+    start. A rule that corrects rewrites compares with what it has read, the version before."""
     line = head.lines_of(head.reads_from).get(reader.name, NOWHERE)
     if line == NOWHERE or (at := DeltaOffset.parse(line)).table_id != _id(reader.sink):
         return Need()
     who = (f"{reader.text()} from version {at.version} on",)
-    whole = frozenset({at.version}) if at.snapshot else frozenset[int]()
+    whole = frozenset({at.newest_read}) if at.snapshot or (corrects and at.newest_read >= 0) else frozenset[int]()
     return Need(since=at.version + at.snapshot, versions=whole, readers=who)
 
 

@@ -85,7 +85,8 @@ class Backfill(Operation):
         rows = [row for row in ledger.rows if row.generation == ledger.begun.generation]
         begun = [json.loads(row.body) for row in rows if row.kind == "backfill"]
         asked = (*self._starts(rule, ledger.begun), rule.hash)
-        meant = {one["number"] for one in begun if (one["begin"], one["end"], one["rule_hash"]) == asked}
+        own = [one for one in begun if "rewrites" not in one]  # a correction is no backfill that somebody asked for
+        meant = {one["number"] for one in own if (one["begin"], one["end"], one["rule_hash"]) == asked}
         numbers = [json.loads(row.body)["number"] for row in rows if row.kind == "backfilled" and row.run in tries]
         found = [number for number in numbers if number in meant]
         return f"backfill {found[-1]} is committed" if found else None

@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from floodmark_airflow.triggers.abandons import Abandon
 from floodmark_airflow.triggers.backfills import Backfill, of_airflow
+from floodmark_airflow.triggers.corrections import Correct
 from floodmark_airflow.triggers.lives import Adopt, Drop, Recheck, Rename, Retire, Return
 from floodmark_airflow.triggers.operations import Operation
 from floodmark_airflow.triggers.replays import Replay
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 RUN = "run"
 LIVES = (Adopt, Rename, Retire, Return, Drop)
-OPERATIONS: dict[str, type[Operation]] = {one.name: one for one in (Backfill, Replay, Recheck, Abandon, Reset, *LIVES)}
+OPERATIONS: dict[str, type[Operation]] = {
+    one.name: one for one in (Backfill, Correct, Replay, Recheck, Abandon, Reset, *LIVES)
+}
 
 
 def form(readers: Sequence[Reader] = ()) -> dict[str, Param]:

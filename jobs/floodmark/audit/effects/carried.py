@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from floodmark.audit.effects.sinktables import Sinks
@@ -68,15 +68,19 @@ def complete(epoch: Epoch, sinks: Sinks | None) -> Iterator[Finding]:
             yield Finding("broken", what, epoch.generation, epoch.number, table)
 
 
-def complete_backfill(backfill: Backfill, sinks: Sinks | None) -> Iterator[Finding]:
-    """Sinks that are tables, and are not named by a backfill or lack some of its results. `sinks`: None if unknown."""
+def complete_backfill(backfill: Backfill, sinks: Sinks | None, known: Collection[str]) -> Iterator[Finding]:
+    """Tables that are not named by a backfill or lack some of its results. `sinks`: None if unknown; `known`: tables
+    that the ledger knew then."""
     if backfill.result != "committed":
         return
     found = {table: written["rows"] for table, written in backfill.end["tables"].items()}
+    expected = {*(found if sinks is None else sinks), *backfill.intent.get("state", {})}
+    if backfill.rewrites:  # a sink that no epoch had written to yet has nothing to correct
+        expected -= {table for table in expected if table.startswith("sink/") and table not in known}
     if sinks is None:
         what = f"which sinks backfill {backfill.number} had to write to is unknown from their addresses"
         yield Finding("unknown", what, backfill.generation, backfill.epoch)
-    for table in sorted(found.keys() ^ (found if sinks is None else sinks).keys()):
+    for table in sorted(found.keys() ^ expected):
         what = f"backfill {backfill.number} names {'a commit' if table in found else 'none'} of it"
         yield Finding("broken", what, backfill.generation, backfill.epoch, table)
     for table, rows in found.items():

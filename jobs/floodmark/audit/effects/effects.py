@@ -55,7 +55,7 @@ class Effects:
             for backfill in generation.backfills:
                 ids = ids_of(generation, backfill.epoch)
                 sinks = tables_of(backfill.rule["sinks"], ids, backfill.moved)
-                self.notes.findings += complete_backfill(backfill, sinks)
+                self.notes.findings += complete_backfill(backfill, sinks, ids.keys())
             self.notes.findings += self._unmatched(generation)
         self._report_once()
         for address, table in self.tables.names().items():

@@ -45,14 +45,23 @@ def refilled(generation: Generation) -> Iterator[Finding]:
         if not 0 <= upto <= backfill.epoch:
             whats: Iterable[str] = [f"it claims to have read as of epoch {upto}, but follows epoch {backfill.epoch}"]
         else:
-            whats = _refilled(backfill, generation.ended_at(upto), late_at[upto])
+            whats = _refilled(backfill, _statuses(generation, backfill), late_at[upto])
         for what in whats:
             yield Finding("broken", f"backfill {backfill.number}: {what}", backfill.generation, backfill.epoch)
 
 
-def _refilled(backfill: Backfill, ended: Mapping[str, Any], late: Mapping[str, int]) -> Iterator[str]:
+def _statuses(generation: Generation, backfill: Backfill) -> list[Mapping[str, Any]]:
+    """Where its sources may be: where the epoch ended, or a correction after it, older than the backfill."""
+    upto, numbers = backfill.intent["upto"], range(1, backfill.number + 1)
+    found = [generation.ended_at(upto, number) for number in numbers]
+    return found[-1:] if backfill.rewrites else found
+
+
+def _refilled(backfill: Backfill, ended: Sequence[Mapping[str, Any]], late: Mapping[str, int]) -> Iterator[str]:
     body = backfill.intent
-    if _lines(body) != _lines(ended):
+    if backfill.rewrites:
+        yield from _behind_rewrites(backfill, ended[-1])
+    elif all(_lines(body) != _lines(one) for one in ended):
         yield f"its sources are not where epoch {body['upto']} ended"
     yield from (what for _, what in _parts(body["counts"]))
     yield from misled(backfill.rule, body["counts"], dead=False)
@@ -61,6 +70,22 @@ def _refilled(backfill: Backfill, ended: Mapping[str, Any], late: Mapping[str, i
         counts = body["counts"][name]
         if rows > min(late[name], counts["folded"] + counts.get("dropped", 0)):
             yield f"stream {name}: {rows} late rows were restated, more than were late, or folded and dropped"
+
+
+def _behind_rewrites(backfill: Backfill, before: Mapping[str, Any]) -> Iterator[str]:
+    """Faults of a correction's offsets: those of the rewritten streams are behind the rewrites, no others move."""
+    moves = zip(backfill.rule["streams"], _lines(before), _lines(backfill.intent), strict=True)
+    for name, one, other in moves:
+        rewrite = backfill.rewrites.get(name)
+        if other != (one if rewrite is None else rewrite["upto"]):
+            yield f"stream {name}: its offset is not where the rewrites have left it"
+        if rewrite is not None:
+            was, since, upto = (_place(line) for line in (one, rewrite["since"], rewrite["upto"]))
+            if not was.table == since.table == upto.table or not was.version <= since.version < upto.version:
+                yield f"stream {name}: the rewrite from {_shown(since)} to {_shown(upto)} does not follow {_shown(was)}"
+    maxima = backfill.intent["maxima"]
+    if any(at is not None and (maxima.get(name) is None or maxima[name] < at) for name, at in before["maxima"].items()):
+        yield "the newest event time of a stream goes back"
 
 
 def _lines(body: Mapping[str, Any]) -> list[str]:

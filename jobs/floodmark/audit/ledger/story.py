@@ -47,6 +47,20 @@ class Backfill(Intended):
 
     epoch: int
 
+    @property
+    def rewrites(self) -> Mapping[str, Any]:
+        """By stream, the rewrite of its source that a correction follows; none of a backfill."""
+        found: Mapping[str, Any] = self.intent.get("rewrites", {})
+        return found
+
+    def interval(self, table: str) -> tuple[str, int, int]:
+        """The column and the bounds of what it replaces in a table, in the values of that column."""
+        body = self.intent
+        if table in body.get("state", {}):
+            replaced = body["state"][table]
+            return str(replaced["column"]), replaced["begin"], replaced["end"]
+        return str(body["column"]), body["begin"] + body["shift"], body["end"] + body["shift"]
+
 
 @dataclass
 class Generation:
@@ -64,10 +78,14 @@ class Generation:
         """Its status: the body of the newest row that ended an epoch, or that began the generation."""
         return self.ended_at(len(self.epochs))
 
-    def ended_at(self, epoch: int) -> Mapping[str, Any]:
-        """The same as of the end of an epoch."""
-        ended = [one.end for one in self.epochs[:epoch] if one.result != "open"]
-        return ended[-1] if ended else self.begun
+    def ended_at(self, epoch: int, before: int | None = None) -> Mapping[str, Any]:
+        """The same as of the end of an epoch, and of the corrections that follow it; `before`: only of older ones."""
+        ended = [one for one in self.epochs[:epoch] if one.result != "open"]
+        found, number = (ended[-1].end, ended[-1].number) if ended else (self.begun, 0)
+        for one in self.backfills:
+            if one.rewrites and one.result == "committed" and one.epoch == number and one.number < (before or 1 << 63):
+                found = {**found, **{name: one.intent[name] for name in ("entry", "maxima")}}
+        return found
 
 
 class Story:
@@ -363,7 +381,12 @@ def _check_backfill(body: Mapping[str, Any]) -> None:
     _ = [(sink["kind"], sink["address"]) for sink in rule["sinks"]]
     _check_counts(body)
     _ = str(body["column"]), [_whole(body[name]) for name in ("begin", "end", "high", "shift", "upto")]
-    _ = dict(body["restated"]), str(body["entry"])
+    _ = dict(body["restated"]), str(body["entry"]), _whole(body.get("low", body["begin"]))
+    for one in body.get("rewrites", {}).values():
+        _ = str(one["since"]), str(one["upto"]), [str(commit) for commit in one["commits"]]
+        _ = _whole(one["left"]["rows"]), _whole(one["came"]["rows"]), dict(body["maxima"])
+    for one in body.get("state", {}).values():
+        _ = str(one["column"]), _whole(one["begin"]), _whole(one["end"])
     digests = (body["results"], *body.get("taken", {}).values())
     _ = [digest[name] for digest in digests for name in ("rows", "high", "low")]
 

@@ -305,7 +305,7 @@ class _Application:
             check()
             self._progress.started(rule.rule)
             done: RunReport = RuleRun(session, rule, self._root, self._run, report, self._close_until).run()
-            outcome.lost, outcome.abandoned = done.lost, done.abandoned
+            outcome.lost, outcome.abandoned, outcome.corrections = done.lost, done.abandoned, done.corrections
         except Exception as fault:
             outcome.fault = fault
             self._note(outcome)

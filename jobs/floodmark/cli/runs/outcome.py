@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from floodmark.core.lifecycle.freshness import Fresh
     from floodmark.core.lifecycle.retention import Limit
     from floodmark.core.protocol.records.head import Head
-    from floodmark.spark.rule.epochs.reports import EpochReport
+    from floodmark.spark.rule.epochs.reports import CorrectionReport, EpochReport
     from floodmark.views.contents.openwindows import OpenWindows
     from floodmark.views.contents.waiting import Waiting
 
@@ -31,6 +31,7 @@ class Outcome:
     epochs: list[EpochReport] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     abandoned: list[int] = field(default_factory=list)
+    corrections: list[CorrectionReport] = field(default_factory=list)
     head: Head | None = None
     windows: OpenWindows | None = None
     limits: dict[str, Limit] = field(default_factory=dict)
@@ -53,7 +54,7 @@ class Outcome:
         """The rule's line in the summary."""
         if self.fault is not None:
             said = message(self.fault)
-            done = f" ({self._done()} before that)" if self.epochs or self.lost else ""
+            done = f" ({self._done()} before that)" if self.epochs or self.lost or self.corrections else ""
             line = f"{said}{done}" if self.rule in said else f"rule {self.rule}: {said}{done}"
             return f"{line}{self._warnings()}"
         if self.retired is not None:
@@ -69,6 +70,9 @@ class Outcome:
         read = sum(epoch.read for epoch in self.epochs)
         lost = f", {_epochs(len(self.lost))} lost (qos 0): {', '.join(map(str, self.lost))}" if self.lost else ""
         lost += f", epoch {', '.join(map(str, self.abandoned))} abandoned" if self.abandoned else ""
+        lost += "".join(f", {_corrected(one)}" for one in self.corrections)
+        passed_over = sum(len(commits) for epoch in self.epochs for commits in epoch.skipped.values())
+        lost += f", {passed_over} commits skipped that remove rows" if passed_over else ""
         failed: Counter[str] = sum((Counter(epoch.failed) for epoch in self.epochs), Counter())
         said = "".join(f", {count} failed {name}" for name, count in failed.items())
         return f"{_epochs(len(self.epochs))} committed, {read} rows read, {out} out{said}{lost}"
@@ -102,6 +106,7 @@ class Outcome:
             "epochs": [self._epoch(epoch) for epoch in self.epochs],
             "lost": self.lost,
             "abandoned": self.abandoned,
+            "corrections": [vars(one) for one in self.corrections],
             "open_windows": self.windows.facts() if self.windows else None,
             "waiting": self.waiting.facts() if self.waiting else None,
             "freshness": self.fresh.facts() if self.fresh else None,
@@ -125,6 +130,10 @@ class Drained:
     @property
     def exit_code(self) -> int:
         return worst([outcome.exit_code for outcome in self.outcomes]) if self.signal is None else 128 + self.signal
+
+
+def _corrected(one: CorrectionReport) -> str:
+    return f"correction {one.number} after {', '.join(one.commits)}: {one.left} rows left the source, {one.came} came"
 
 
 def _epochs(count: int) -> str:

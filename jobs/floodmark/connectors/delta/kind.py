@@ -30,6 +30,7 @@ SOURCE = SourceKind(
         limits=frozenset({"max_files", "max_bytes", "max_seconds"}),
         planned=True,
         table=True,
+        rewrites=True,
     ),
     address=str,
     open=_open,

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import floor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from floodmark.connectors.delta.expiry import expiring
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.opening import open_existing
-from floodmark.connectors.ports.source import Backlog, Planned
+from floodmark.connectors.delta.rewrites import as_added, author, described, file_changes, newest_alike, rewriting
+from floodmark.connectors.ports.source import Backlog, Planned, Rewrite
 from floodmark.core.committimes import first_from
-from floodmark.core.lifecycle.retention import DEFAULTS, FILES, LOG, Limit, retention_us
+from floodmark.core.lifecycle.retention import Limit
 from floodmark.core.text.addresses import location
 from floodmark.core.text.tablenames import about, about_table
 from floodmark.errors import HistoryGone, NotThereYet
@@ -25,6 +28,7 @@ from floodmark.ledger.delta.storefaults import passing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from floodmark.core.rules.model import StartAt
     from floodmark.core.rules.rule import EpochLimits, Stream
 
 
@@ -50,17 +54,7 @@ class DeltaSource(Planned):
             return self._at(table, table.version(), snapshot=True)
         if start == "latest":
             return self._at(table, table.version() + 1)
-        return self._at(table, self._version(table, start))
-
-    def _version(self, table: DeltaTable, start: Any) -> int:
-        if start.version is not None:
-            if start.version > table.version():
-                raise NotThereYet(
-                    f"stream {self.name}: expected version {start.version} (`start`), newest found is "
-                    f"{table.version()}: name an existing version, or wait for this one"
-                )
-            return int(start.version)
-        return first_not_before(table, self.address, datetime.fromisoformat(start.timestamp))
+        return self._at(table, starting_version(self.name, table, self.address, start))
 
     def _at(self, table: DeltaTable, version: int, snapshot: bool = False) -> str:
         # Delta rejects (0, -1, false) as a committed offset; the snapshot of version 0 has the same rows.
@@ -84,7 +78,7 @@ class DeltaSource(Planned):
         """Whether data beyond the offset `line` has been committed (and not beyond `upto`, if given)."""
         at = DeltaOffset.parse(line)
         newest = self.table().version() if upto is None else DeltaOffset.parse(upto).newest_read
-        if at.snapshot and self._has_files(at.version):
+        if at.snapshot and self._paths_at(at.version):
             return True
         return any(True for _ in self._fresh(at, newest))
 
@@ -94,7 +88,7 @@ class DeltaSource(Planned):
         fresh = list(self._fresh(at, newest))
         if not rebuilt:
             self._refuse_removed(fresh)
-        commits = len(fresh) + int(at.snapshot and self._has_files(at.version))
+        commits = len(fresh) + int(bool(at.snapshot and self._paths_at(at.version)))
         facts = {"version": at.version, "newest": newest, "commits": commits, "in_snapshot": at.snapshot}
         return Backlog(commits, "commits", _behind(commits, newest, at.snapshot), facts)
 
@@ -102,37 +96,46 @@ class DeltaSource(Planned):
         """The commits up to version `newest` with data beyond the offset; a first snapshot is not included."""
         taken = {at.version: at.index + 1}  # files of a version that is half read
         commits = tablelog.data_commits(self.address, at.version + at.snapshot, newest)
-        return (commit for commit in commits if commit.adds > taken.get(commit.version, 0) or commit.removes)
+        found = (commit for commit in commits if commit.adds > taken.get(commit.version, 0) or commit.removes)
+        return (commit for commit in found if not (commit.removes and self.declared.on_rewrite == "skip"))
 
     def check_appended(self, line: str) -> None:
-        """Raise HistoryGone if a commit removes rows that are folded or pending."""
+        """Raise HistoryGone if a commit removes rows that are folded or pending, unless the rule says what to do."""
         self._refuse_removed(self._fresh(DeltaOffset.parse(line), self.table().version()))
+
+    def rewrite(self, since: str, upto: str | None = None) -> Rewrite | None:
+        at = DeltaOffset.parse(since)
+        newest = self.table().version() if upto is None else DeltaOffset.parse(upto).newest_read
+        commits = rewriting(self._fresh(at, newest))
+        if not commits:
+            return None
+        for version in (commit.version for commit in commits if commit.metadata is None):
+            raise self._forgotten_entry(version)
+        ends = (commits[0].version, commits[-1].version + 1)
+        begin, end = (DeltaOffset(at.table_id, version, -1, False).line() for version in ends)
+        return Rewrite(begin, end, tuple(described(self.address, commit) for commit in commits))
+
+    def passed_over(self, begin: str, end: str) -> tuple[str, ...]:
+        at, upto = DeltaOffset.parse(begin), DeltaOffset.parse(end).newest_read
+        if self.declared.on_rewrite != "skip" or at.newest_read >= upto:
+            return ()
+        commits = tablelog.data_commits(self.address, at.newest_read + 1, upto)
+        return tuple(described(self.address, commit) for commit in commits if commit.removes)
 
     def _refuse_removed(self, commits: Iterable[tablelog.DataCommit]) -> None:
         found = next((commit for commit in commits if commit.removes and commit.metadata is not None), None)
-        if found is not None:
+        if found is not None and self.declared.on_rewrite == "stop":
             raise self._gone(
                 f"version {found.version} of the table removes or changes existing rows: "
-                f"{self._who(found.metadata or {})}. Rows that the rule has processed cannot be undone, so nothing "
-                "more is read: start over from the table's current content with `floodmark reset`"
+                f"{author(found.metadata or {}, self.declared.rule)}. "
+                "Nothing more is read until the rule says what to do: with "
+                "`on_rewrite: correct` at the stream, the next run recomputes the results of the rows that left and "
+                "came; with `on_rewrite: skip`, it passes the commit over. Or start over from the table's current "
+                "content with `floodmark reset`"
             )
 
     def _gone(self, problem: str) -> HistoryGone:
         return HistoryGone(about(f"stream {self.name}", self.address, problem))
-
-    def _who(self, info: dict[str, Any]) -> str:
-        """Who made a commit that removes rows, and why, according to its metadata."""
-        rule = f"rule {self.declared.rule}" if self.declared.rule else "the rule that writes it"
-        if not str(info.get("app", "")).startswith("floodmark/"):
-            return "something other than a rule did it, and Floodmark reads only added rows"
-        if info.get("intent") == "empty":
-            return f"{rule} was reset"
-        if "backfill" in info:
-            return f"{rule} has replaced the results of an interval, in its backfill {info['backfill']}"
-        return (
-            f"{rule} upserts rows by key, or replaces all of them in each run, so read its table as a lookup table "
-            "(`lookups`), not as a stream"
-        )
 
     def waiting(self, line: str | None) -> int:
         """Bytes of the files beyond the offset `line` (None: of all files); a partly read version counts in full."""
@@ -150,9 +153,6 @@ class DeltaSource(Planned):
         rows = sum(count for count in counts if count is not None)
         return datafiles.size_of(table) / rows if rows and None not in counts else None
 
-    def _has_files(self, version: int) -> bool:
-        return bool(self._paths_at(version))
-
     def _paths_at(self, version: int) -> set[str]:
         """The files of the table at a version."""
         return set(datafiles.values_of(self._as_of(version).get_add_actions()["path"]))
@@ -169,6 +169,12 @@ class DeltaSource(Planned):
                 raise self._forgotten(version, str(fault)) from fault
         return table
 
+    def _forgotten_entry(self, version: int) -> HistoryGone:
+        return self._gone(
+            f"expected the log entry of version {version}, which is still to be read; it is gone. Restore the table's "
+            "log, or start over with `floodmark reset`; give the source a longer `delta.logRetentionDuration`"
+        )
+
     def _forgotten(self, version: int, info: str) -> HistoryGone:
         return self._gone(
             f"expected version {version} of the table, whose first snapshot is only partly "
@@ -178,26 +184,13 @@ class DeltaSource(Planned):
 
     def forgets(self, line: str, now_us: int) -> list[Limit]:
         """Limits from the table's log, on what lies beyond the offset `line`: its log entries and replaced files."""
-        at = DeltaOffset.parse(line)
-        table = self.table()
-        newest, first = table.version(), at.version + at.snapshot
-        fresh = [commit.version for commit in self._fresh(at, newest)]
+        at, table = DeltaOffset.parse(line), self.table()
+        fresh = [commit.version for commit in self._fresh(at, table.version())]
         whole = self._paths_at(at.version) if at.snapshot else set[str]()
+        corrects = self.declared.on_rewrite == "correct"
         if tables.table_id(table) != at.table_id or not (fresh or whole):
             return []
-        info = table.metadata().configuration
-        kept = {name: retention_us(self.address, name, info.get(name) or DEFAULTS[name]) for name in (LOG, FILES)}
-        moves = {version: tablelog.moved(self.address, version) for version in range(min([first, *fresh]), newest + 1)}
-        needed, removed = set(whole), list[int]()
-        for version, move in moves.items():
-            if move is None:
-                return [Limit(self.name, LOG, kept[LOG], kept[LOG], lost=version in fresh)]
-            removed += [at_us for path, at_us in move.removed.items() if path in needed]
-            needed |= move.added if version in fresh else set()
-        oldest = moves[min(fresh)] if fresh else None
-        written = [oldest.written_us] if oldest else [tablelog.written_us(self.address, at.version)]
-        found = [Limit(self.name, LOG, now_us - one, kept[LOG]) for one in written if one is not None]
-        return found + [Limit(self.name, FILES, now_us - one, kept[FILES]) for one in removed]
+        return expiring(self.name, self.address, table, at, fresh, needed=whole, compares=corrects, now_us=now_us)
 
     def log_sum(self, line: str) -> str | None:
         """Of the newest log entry that is read at the offset `line`; None if none is read, or the entry is gone."""
@@ -245,16 +238,54 @@ class DeltaSource(Planned):
         reader = spark.readStream.format("delta").option("maxFilesPerTrigger", str(limits.max_files or 2**31 - 1))
         if limits.max_bytes:
             reader = reader.option("maxBytesPerTrigger", str(limits.max_bytes))
+        if self.declared.on_rewrite != "stop":  # an epoch of a rule that corrects is checked not to span a rewrite
+            reader = reader.option("skipChangeCommits", "true")
         return reader.load(self.address)
 
     def frame(self, spark: SparkSession, begin: str, end: str) -> DataFrame:
+        at, upto = DeltaOffset.parse(begin), DeltaOffset.parse(end)
+        if at.snapshot and at.index < 0 and not upto.snapshot and self.declared.on_rewrite != "skip":
+            return self._as_read(spark, upto)
+        return self._range(spark, begin, end)
+
+    def _range(self, spark: SparkSession, begin: str, end: str) -> DataFrame:
         from floodmark.connectors.planning.range import planned_range
 
         found = planned_range(spark, self, begin, end)
         return self.whole(spark).limit(0) if found is None else found
 
+    def _as_read(self, spark: SparkSession, upto: DeltaOffset) -> DataFrame:
+        """All rows up to an offset. What was only added to, or corrected since, holds them in the version before."""
+        from floodmark.connectors.planning.versionrows import rows_at
+
+        whole = rows_at(spark, self.address, newest_alike(self.address, upto.version - 1, self.table().version()))
+        return (
+            whole if upto.index < 0 else whole.unionAll(self._range(spark, replace(upto, index=-1).line(), upto.line()))
+        )
+
+    def changes(self, spark: SparkSession, rewrite: Rewrite) -> tuple[DataFrame, DataFrame]:
+        from floodmark.connectors.planning.versionrows import rows_of_files
+
+        first, upto = (DeltaOffset.parse(line).version for line in (rewrite.since, rewrite.upto))
+        found = file_changes(self.address, first, upto - 1)
+        files = (as_added(self.table(), self.address, one.values()) for one in (found.left, found.came))
+        left, came = (rows_of_files(spark, self.address, lines) for lines in files)
+        return left, came
+
     def whole(self, spark: SparkSession) -> DataFrame:
         return spark.read.format("delta").load(self.address)
+
+
+def starting_version(stream: str, table: DeltaTable, address: str, start: StartAt) -> int:
+    """The version at which a stream with this `start` begins. Raises NotThereYet."""
+    if start.version is None:
+        return first_not_before(table, address, datetime.fromisoformat(str(start.timestamp)))
+    if start.version > table.version():
+        raise NotThereYet(
+            f"stream {stream}: expected version {start.version} (`start`), newest found is {table.version()}: name an "
+            "existing version, or wait for this one"
+        )
+    return start.version
 
 
 def first_not_before(table: DeltaTable, address: str, moment: datetime) -> int:

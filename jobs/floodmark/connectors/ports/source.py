@@ -33,8 +33,20 @@ class Backlog:
     facts: Mapping[str, object]
 
 
+@dataclass(frozen=True)
+class Rewrite:
+    """Commits in a row that remove or change rows. `since`: the offset before them, `upto`: the one after them.
+
+    commits: what each is, for people.
+    """
+
+    since: str
+    upto: str
+    commits: tuple[str, ...]
+
+
 class Source(Protocol):
-    """A stream of a rule. All but the last two methods work without a JVM.
+    """A stream of a rule. All but the methods that take a session work without a JVM.
 
     Methods with a body here are right for a source that only grows, and that nobody can replace by another one.
     """
@@ -81,6 +93,21 @@ class Source(Protocol):
     def check_appended(self, since: str) -> None:
         """Raise HistoryGone if rows were removed from the source that are folded or pending."""
 
+    def rewrite(self, since: str, upto: str | None = None) -> Rewrite | None:
+        """The first rewrite beyond `since` (and not beyond `upto`, if given); None if rows were only added.
+
+        For kinds with `SourceCan.rewrites`.
+        """
+        return None
+
+    def passed_over(self, begin: str, end: str) -> tuple[str, ...]:
+        """The commits from `begin` to `end` whose rows are not read, because they remove or change rows; for people."""
+        return ()
+
+    def changes(self, spark: SparkSession, rewrite: Rewrite) -> tuple[DataFrame, DataFrame]:
+        """The rows that left the source by a rewrite, and those that came. A row may be in both."""
+        raise LookupError(f"stream {self.name}: a source of its kind has no rewrites")
+
     def check_identity(self, offset: str, log_sum: str | None) -> None:
         """Raise HistoryGone if it is another source than was read up to `offset`, or lacks what was read.
 
@@ -110,7 +137,10 @@ class Source(Protocol):
         return offset
 
     def frame(self, spark: SparkSession, begin: str, end: str) -> DataFrame:
-        """Exactly the rows from `begin` to `end`, in batch, and the same rows on every call."""
+        """Exactly the rows from `begin` to `end`, in batch, and the same rows on every call.
+
+        After a rewrite that was corrected: as of `end`, if `begin` is the start of a generation.
+        """
         ...
 
     def whole(self, spark: SparkSession) -> DataFrame:

@@ -27,6 +27,18 @@ def check_edit(old: Rule, new: Rule) -> None:
         )
 
 
+def check_keeps_corrections(rule: Rule, corrections: int) -> None:
+    """Raise RuleChanged for a rule that passes rewrites over although its generation has corrected some: it would read
+    again what was added, without what was corrected."""
+    skipping = [name for name, stream in rule.streams.items() if stream.on_rewrite == "skip"]
+    if corrections and skipping:
+        raise RuleChanged(
+            f"rule {rule.rule}: expected `on_rewrite: correct` or `stop` at stream {skipping[0]}, found skip: this "
+            "generation has corrected rewrites, and cannot forget them. Undo the change, or start a new generation "
+            f"from the start of the input with `floodmark reset {rule.rule}`"
+        )
+
+
 def check_state_columns(rule: str, recorded: Columns, found: Columns, stored: Mapping[str, Collection[str]]) -> None:
     """Raise WrongColumn if a column with rows in state has another type now, such as a struct that gained a field.
 
@@ -95,10 +107,10 @@ def _streams(rule: Rule) -> list[object]:
     """The parts of the streams on which progress depends.
 
     `start` matters for the first epoch only, and a table is known by its id. Expectations apply to new rows; folded
-    ones stay folded.
+    ones stay folded. `on_rewrite` applies to the next commit that removes rows.
     """
     return [
-        stream.model_dump(exclude={"start", "address", "rule", "sink", "qos", "expect"})
+        stream.model_dump(exclude={"start", "address", "rule", "sink", "qos", "expect", "on_rewrite"})
         for stream in rule.streams.values()
     ]
 

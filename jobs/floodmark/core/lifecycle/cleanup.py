@@ -17,6 +17,8 @@ from floodmark.core.rules.model import CleanUp
 from floodmark.core.text.durations import HOUR
 from floodmark.errors import Refused
 
+MAX_FILES = 24  # of state; a scan opens every file; at some 5 ms each this bounds it to about a tenth of a second
+WORTH_ROWS = 1_000_000  # files of dead rows are never opened: only the space that they take is worth a rewrite
 CHECKPOINT_AFTER = 10  # commits: reading that many log entries is faster than writing and reading a checkpoint of them
 # What delta-rs writes as Spark does; Spark's own OPTIMIZE and VACUUM must maintain a table that needs more.
 PLAIN_WRITERS = 4
@@ -117,3 +119,8 @@ def awaited(head: Head, recorded: Mapping[str, int | None]) -> dict[str, str]:
         for name in ahead
         if recorded[name] != SEAL
     }
+
+
+def is_rewrite_due(files: int, rows: int, dead: int) -> bool:
+    """Whether to rewrite a state table. `rows`: in its files; `dead`: of them, those no longer needed, at least."""
+    return files >= MAX_FILES or (dead >= WORTH_ROWS and 2 * dead >= rows)

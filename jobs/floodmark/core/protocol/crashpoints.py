@@ -61,6 +61,7 @@ BACKFILL_POINTS = (
     "backfill.commit.before",
     "backfill.commit.after",
 )
+CORRECTION_POINTS = (*BACKFILL_POINTS[1:], "backfill.state.before", "backfill.state.after")  # a run computes it itself
 LIFE_POINTS = (
     "recheck.before",
     "recheck.after",

@@ -59,3 +59,16 @@ def excused_until(rule: Rule, head: Head, clock: int) -> int | None:
         return None
     reached = advance(head.watermark, head.maxima, holding(rule, head.heard, clock), in_snapshot=False)
     return None if reached == head.watermark else reached
+
+
+def due_watermark(rule: Rule, head: Head) -> int | None:
+    """How far the watermark is to advance because a correction has brought newer rows; None: it is not.
+
+    Only an epoch advances it. One without input does, if nothing else is new. The caller checks that no stream is in
+    its first snapshot.
+    """
+    if not head.corrections or head.open is not None or head.backfill is not None:
+        return None
+    lateness = holding(rule, head.heard, head.entry.clock_ms * 1000)
+    reached = advance(head.watermark, head.maxima, lateness, in_snapshot=False)
+    return None if reached == head.watermark else reached

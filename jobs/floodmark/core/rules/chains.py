@@ -52,26 +52,27 @@ class _Other:
 
 
 def find_sink(
-    folder: Path, env: Mapping[str, str], reader: str, rule: str, sink: str | None, rebuilt: bool = False
+    folder: Path, env: Mapping[str, str], reader: str, rule: str, sink: str | None, changes: bool = False
 ) -> ChainedTable:
     """The sink of `rule` that `reader` reads: the one named `sink`; None: the only table that it writes.
 
-    rebuilt: the reader reads everything again in each run, so its input may be rows that change. Raises ValueError that
-    says what was expected and what was found.
+    changes: the reader's input may be rows that change: it reads all again in each run, or corrects. Raises ValueError
+    that says what was expected and what was found.
     """
     if rule == reader:
         raise ValueError(f"expected another rule than this one, found {rule}")
     other = _other(folder, env, rule)
     above = _above(folder, env, reader, rule, other)
     chosen = _chosen(rule, other.sinks, sink)
-    if other.rebuild and not rebuilt:
+    if other.rebuild and not changes:
         raise ValueError(f"{_REPLACED}, found {rule} (`rebuild: true`): {_LOOK_UP.format(table=chosen.table)}")
-    if chosen.key and not rebuilt:
+    if chosen.key and not changes:
         raise ValueError(
             "expected a sink to which rows are only appended, because rows that change later cannot be read "
             f"incrementally; found {name_of(chosen)} of rule {rule}, which is upserted by key "
             f"({', '.join(chosen.key)}): read it as a lookup table instead, `lookups: {{NAME: {{delta: "
-            f"{chosen.table}}}}}`, or give rule {rule} a sink without `key`"
+            f"{chosen.table}}}}}`, follow the changes with `on_rewrite: correct` at the stream, or give rule {rule} a "
+            "sink without `key`"
         )
     own = other.qos if chosen.qos is None else chosen.qos
     return ChainedTable(str(chosen.table), min([own, *(one.qos for one in above)]))

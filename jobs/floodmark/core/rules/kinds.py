@@ -32,7 +32,7 @@ class SourceCan:
 
     rereads: it can return the rows of a range again, unchanged. starts: where a stream may start. limits: the keys of
     `epoch` that bound its input. planned: Spark has a streaming source for it. table: it is a Delta table at its
-    address, such as another rule's sink.
+    address, such as another rule's sink. rewrites: its rows can be removed and changed, and it names those that were.
     """
 
     rereads: bool = False
@@ -40,6 +40,7 @@ class SourceCan:
     limits: frozenset[Bound] = frozenset()
     planned: bool = False
     table: bool = False
+    rewrites: bool = False
 
     @property
     def qos(self) -> Qos:

@@ -9,7 +9,7 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from floodmark.core.sql.windows import grids
 from floodmark.core.text.tablenames import last_part
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Qos: TypeAlias = Literal[0, 1, 2]
 Action: TypeAlias = Literal["fail", "dead", "drop", "warn"]
+OnRewrite: TypeAlias = Literal["stop", "skip", "correct"]
 ACTIONS: tuple[Action, ...] = ("fail", "dead", "drop", "warn")  # of an expectation, the strictest first
 
 
@@ -80,6 +81,8 @@ class Stream(Model):
     start: Literal["earliest", "latest"] | StartAt = "earliest"
     distinct: Distinct | None = None
     expect: dict[str, Expectation] = {}
+    # Left out where it is the default, so that the rules in older ledgers keep their text.
+    on_rewrite: OnRewrite = Field(default="stop", exclude_if=lambda action: action == "stop")
 
 
 class Lookup(Model):

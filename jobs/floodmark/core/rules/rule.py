@@ -166,8 +166,9 @@ def _chained(
     for name, stream in written.streams.items():
         if stream.rule is None:
             continue
+        changes = written.rebuild or stream.on_rewrite == "correct"
         try:
-            sink = chains.find_sink(folder, env, written.rule, stream.rule, stream.sink, rebuilt=written.rebuild)
+            sink = chains.find_sink(folder, env, written.rule, stream.rule, stream.sink, changes)
         except ValueError as fault:
             problems.add(("streams", name, "rule"), str(fault))
         else:

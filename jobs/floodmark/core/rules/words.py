@@ -52,6 +52,7 @@ WORDS: dict[str, dict[str, str]] = {
         "start": "where the first epoch starts: earliest (a snapshot of the newest version, then new rows), latest, "
         "{version} (0: the whole history) or {timestamp}",
         "distinct": "skip rows that duplicate earlier ones",
+        "on_rewrite": "a commit that removes or changes rows: stop the run, skip the commit, or correct the results",
     },
     "WrittenEventTime": {
         "name": "the column's name in the SQL",

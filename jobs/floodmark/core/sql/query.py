@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from floodmark.core.sql.forms.bounds import Cut, Group, Last
+from floodmark.core.sql.forms.bounds import Cut, Group, Joined, Last
 from floodmark.core.sql.forms.distinct import Horizon, deduplicated
 from floodmark.core.sql.forms.over import tie_breaks
 from floodmark.core.sql.forms.relations import Relation, relation_of
@@ -67,6 +67,11 @@ class Query:
         for cut in sorted(self._cuts, key=lambda cut: -cut.start):  # from the last: earlier offsets stay valid
             text = cut.bounded(text, low, high, instant)
         return text
+
+    @property
+    def is_full_join(self) -> bool:
+        """Whether rows of it may have no event time, because they come from either side alone."""
+        return any(isinstance(cut, Joined) and len(cut.times) > 1 for cut in self._cuts)
 
     @property
     def sessions(self) -> tuple[Group, ...]:

@@ -6,18 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from floodmark.core.sql.forms.relations import relation_of
-from floodmark.core.sql.tree.columns import Column, Named, Part, Rest, Time
+from floodmark.core.sql.tree.columns import Column, Meaning, Named, Part, Rest, Time
 from floodmark.core.sql.tree.parse import parse
 from floodmark.core.sql.tree.shape import Shape
+from floodmark.core.sql.windows import Reach
 from floodmark.core.sql.words.lexis import words_of
+
+NOWHERE_ELSE = Reach()
 
 
 @dataclass(frozen=True)
 class TimeColumn:
-    """A column, in lower case; its value minus `shift` microseconds is the result's event time."""
+    """A column, in lower case; its value minus `shift` microseconds is the result's event time.
+
+    reach: how far before and after that time the rows lie on which the result depends; of a window, before its start
+    and after its end.
+    """
 
     column: str
     shift: int = 0
+    reach: Reach = NOWHERE_ELSE
 
 
 def time_column_of(sql: str, streams: Mapping[str, str | None]) -> TimeColumn | None:
@@ -35,10 +43,14 @@ def time_column_of(sql: str, streams: Mapping[str, str | None]) -> TimeColumn | 
 def _time_column(column: Column) -> TimeColumn | None:
     meaning = column.meaning
     if isinstance(column, Rest):
-        shown = column.time is not None and column.time not in column.hidden and meaning == Time()
-        return TimeColumn(str(column.time)) if shown else None
+        shown = column.time is not None and column.time not in column.hidden and isinstance(meaning, Time)
+        return TimeColumn(str(column.time), reach=_reach(meaning)) if shown else None
     if not isinstance(column, Named) or column.name is None:
         return None
     if isinstance(meaning, Part) and meaning.shift_us is not None:
-        return TimeColumn(column.name, meaning.shift_us)
-    return TimeColumn(column.name) if meaning == Time() else None
+        return TimeColumn(column.name, meaning.shift_us, meaning.spec.reach)
+    return TimeColumn(column.name, reach=_reach(meaning)) if isinstance(meaning, Time) else None
+
+
+def _reach(time: Meaning) -> Reach:
+    return Reach(time.before_us, time.after_us) if isinstance(time, Time) else Reach()

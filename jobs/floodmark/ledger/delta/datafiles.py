@@ -19,7 +19,7 @@ from floodmark.ledger.delta.deletionvectors import vector_file
 from floodmark.ledger.delta.keybounds import not_after
 from floodmark.ledger.delta.tables import delta_errors, entry_actions, logged_between, missing_files
 
-_HOLDS_FROM, _AFTER = "holds_from", "after"
+HOLDS_FROM, _AFTER = "holds_from", "after"
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def holding_from(epoch: int, after: int | None = None) -> str:
 
     after: the committed epoch by whose watermark it removed rows.
     """
-    return json.dumps({_HOLDS_FROM: epoch} if after is None else {_HOLDS_FROM: epoch, _AFTER: after})
+    return json.dumps({HOLDS_FROM: epoch} if after is None else {HOLDS_FROM: epoch, _AFTER: after})
 
 
 def as_of(address: str, since: int, epoch: int) -> DeltaTable:
@@ -205,7 +205,7 @@ def _holds_from(actions: list[dict[str, Any]]) -> float:
     if not any(action.get("remove", {}).get("dataChange") for action in actions):
         return 0
     said = next((action["commitInfo"].get("userMetadata") for action in actions if "commitInfo" in action), None)
-    return json.loads(said)[_HOLDS_FROM] if said else math.inf
+    return json.loads(said)[HOLDS_FROM] if said else math.inf
 
 
 def query(table: DeltaTable, sql: str) -> list[dict[str, Any]]:

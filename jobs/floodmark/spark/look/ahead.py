@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.places import check_same_sinks
+from floodmark.connectors.planning.rewrites import rewrites
 from floodmark.connectors.ports.registry import check_rereads, sources
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.expectations import ExpectationResult, uncommitted_results
@@ -89,6 +90,11 @@ def _refuse_unfinished(head: Head, rule: Rule) -> None:
         )
     if not rule.rebuild:
         check_same_sinks(head, rule)
+    if rewrites(rule, head):
+        raise Refused(
+            f"rule {rule.rule}: rows of a source were removed or changed, and a run would correct that first. "
+            f"`floodmark correct {rule.rule} --dry-run` shows what it would replace"
+        )
 
 
 def _read(session: SparkSession, plan: Plan, head: Head | None) -> tuple[Batch, Moment]:

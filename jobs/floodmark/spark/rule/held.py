@@ -9,8 +9,10 @@ from pyspark.sql import SparkSession
 from floodmark.connectors.delta.sink import check_partitions
 from floodmark.connectors.news import rebuild_due
 from floodmark.connectors.places import check_same_sinks, is_moved, text_now
+from floodmark.connectors.ports.source import Rewrite
 from floodmark.connectors.preflight import check_replaced, check_sinks_exist
 from floodmark.core.lifecycle.changes import check_state_columns
+from floodmark.core.lifecycle.corrections import counts_of
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Lost, total
@@ -23,10 +25,10 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.rule import abandoning, evolution, generation
 from floodmark.spark.rule.analysis import analyse, frozen_columns, gained
-from floodmark.spark.rule.backfill import backfilling
+from floodmark.spark.rule.backfill import backfilling, correcting
 from floodmark.spark.rule.backfill.backfilling import BackfillResult, Recomputed
 from floodmark.spark.rule.epochs.draining import Drainer
-from floodmark.spark.rule.epochs.reports import RunReport
+from floodmark.spark.rule.epochs.reports import CorrectionReport, RunReport
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.write.tablesink import writable
 
@@ -47,6 +49,7 @@ class HeldRule:
         self._root, self._rule, self._home, self._ledger = root, rule, home, ledger
         self._report, self._has_begun = report, begun
         self.drainer = drainer
+        drainer.correct = self._correct
         self.backfill: BackfillResult | None = None  # the open backfill that this run finished
 
     @property
@@ -94,6 +97,7 @@ class HeldRule:
         assert head.open is not None
         text = text_now(head.open.rule, head, self._rule)
         same = go_on and not text.rebuild and head.open.rule == self._rule.to_json()
+        same = same and not any(stream.on_rewrite == "correct" for stream in text.streams.values())
         same = same and not is_moved(head, self._rule) and not self._has_gained(head)
         check_sinks_exist(text, head)
         session, plan = analyse(self._root, text, head, head.open)
@@ -119,6 +123,16 @@ class HeldRule:
         done = self._recomputed(head, text_now(head.backfill.rule, head, self._rule), head.backfill.engine)
         self.backfill = backfilling.replace_interval(done, self._home, self._ledger)
         done.release()
+
+    def _correct(self, session: SparkSession, plan: Plan, rewrites: Mapping[str, Rewrite]) -> None:
+        """Correct rewrites of sources, by stream. All rows before them are folded."""
+        done = correcting.compute(session, plan, self._home, self.head, rewrites, self.drainer.now_us() // 1000)
+        with self.drainer.remembered(plan.rule.rule):
+            found = backfilling.replace_interval(done, self._home, self._ledger)
+        done.release()
+        left, came = counts_of(found.intent.rewrites)
+        commits = tuple(commit for one in found.intent.rewrites.values() for commit in one.commits)
+        self._report.corrections.append(CorrectionReport(found.intent.number, commits, left, came, found.sinks))
 
     def _recomputed(self, head: Head, text: Rule, engine: Mapping[str, str]) -> Recomputed:
         """The open backfill, with the column types that epochs have read; if it differs, with those of today.

@@ -14,6 +14,7 @@ from floodmark.connectors.abandoning import Readers, check_before
 from floodmark.connectors.delta.sink import check_partitions
 from floodmark.connectors.places import check_same_sinks, head_now
 from floodmark.connectors.planning import checkpoint
+from floodmark.connectors.planning.rewrites import rewrites
 from floodmark.connectors.ports.registry import sinks
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.lifecycle.abandoning import abandonable
@@ -32,7 +33,7 @@ from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.read import replaying
 from floodmark.spark.rule import abandoning, generation
 from floodmark.spark.rule.analysis import analyse
-from floodmark.spark.rule.backfill import backfilling
+from floodmark.spark.rule.backfill import backfilling, correcting
 from floodmark.spark.rule.backfill.backfilling import BackfillResult, Recomputed
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import Report, RunReport
@@ -126,6 +127,19 @@ class RuleRun:
         with explained(self._rule.rule):
             return backfilling.rehearsed(self._recompute(self._begun(), wanted))
 
+    def rehearse_correction(self) -> BackfillResult | None:
+        """What a correction of the present rewrites would do, as a run would find them. Writes nothing, takes no lock.
+
+        None: nothing was rewritten.
+        """
+        with explained(self._rule.rule):
+            head = check_same_sinks(self._begun(), self._rule)
+            found = rewrites(self._rule, head)
+            if not found:
+                return None
+            session, plan = analyse(self._root, self._rule, head)
+            return backfilling.rehearsed(correcting.compute(session, plan, self._home, head, found, self._now_ms()))
+
     def backfill(self, wanted: Callable[[Head], Interval], wait: float, say: Callable[[str], None]) -> BackfillResult:
         """Compute an interval again beside other runs; then, with the lock, replace it in the sinks.
 
@@ -169,7 +183,7 @@ class RuleRun:
 
     def _is_requested(self, found: BackfillResult, interval: Interval) -> bool:
         same = (found.intent.begin, found.intent.end) == (interval.begin, interval.end)
-        return same and found.intent.rule == self._rule.to_json()
+        return same and found.intent.rule == self._rule.to_json() and not found.intent.rewrites
 
     def _recompute(self, head: Head, wanted: Callable[[Head], Interval]) -> Recomputed:
         head = check_same_sinks(head, self._rule)
@@ -194,9 +208,11 @@ class RuleRun:
     def _begin(self) -> HeldRule:
         """Start the rule's first generation."""
         session, plan = analyse(self._root, self._rule, None)
-        now_ms = time.time_ns() // 1_000_000 if self._clock_ms is None else self._clock_ms
-        ledger = generation.begin_first(session, plan, self._home, self._run, now_ms)
+        ledger = generation.begin_first(session, plan, self._home, self._run, self._now_ms())
         return self._held(ledger, begun=True)
+
+    def _now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 if self._clock_ms is None else self._clock_ms
 
     def _held(self, ledger: Ledger, begun: bool = False) -> HeldRule:
         drainer = Drainer(self._home, ledger, self._report, self._tell, self._close_until, self._clock_ms)

@@ -244,8 +244,8 @@ def _sorted(rule: str, condition: str, text: str) -> FloodmarkError:
     line = _first(text)
     if any(name in condition or name in text for name in REWRITTEN):
         return HistoryGone(
-            f"rule {rule}: existing rows of a source changed: {line}. Floodmark reads only appended rows; restore "
-            f"the source, or start over with `floodmark reset {rule}`"
+            f"rule {rule}: existing rows of a source changed: {line}. Say what to do by `on_rewrite: correct` or "
+            f"`on_rewrite: skip` at the stream, or start over with `floodmark reset {rule}`"
         )
     if any(name in condition or name in text for name in RETYPED):
         return HistoryGone(

@@ -24,6 +24,7 @@ from floodmark.core.text.tablenames import about_named
 from floodmark.errors import Fenced, ReplayDiffers
 from floodmark.ledger import comparing
 from floodmark.ledger.comparing import Committed
+from floodmark.ledger.delta.datafiles import HOLDS_FROM
 from floodmark.spark.session.faults import of_table
 from floodmark.spark.write.replacing import Span
 from floodmark.spark.write.tablesink import TableWriter
@@ -215,6 +216,8 @@ def commit_metadata(site: Site, version: int, attempt: Attempt, facts: Mapping[s
     said = {"app": site.app, "version": version, "epoch": attempt.epoch, "attempt": attempt.number}
     if attempt.backfill is not None:
         said["backfill"] = attempt.backfill
+        if site.role == "state":  # a correction leaves what that epoch and later ones see
+            said[HOLDS_FROM] = attempt.epoch
     return json.dumps({**said, "intent": attempt.intent, **(facts or {})}, separators=(",", ":"))
 
 

@@ -84,6 +84,8 @@ class RuleStatus:
             "watermark": iso(head.watermark, self.zoned) if head else None,
             "open": {"epoch": head.epoch + 1, "attempts": head.attempt} if head and head.open else None,
             "backfills": _backfills(head, self.zoned) if head else [],
+            "corrections": head.corrections if head else 0,
+            "skipped_commits": head.skipped if head else {},
             "open_backfill": {"backfill": head.backfill.number, "attempts": head.attempt}
             if head and head.backfill
             else None,
@@ -136,6 +138,8 @@ class RuleStatus:
             ),
             ("open", describe_open(self.head) if self.head else None),
             ("backfilled", self._backfilled()),
+            ("corrected", self._corrected()),
+            *(("skipped", f"stream {name}: {count} commits that remove rows") for name, count in self._skipped()),
             ("held by", self.holder),
             *(("behind", behind(name, lag)) for name, lag in self.lag.items()),
             *(("warning", limit.text()) for limit in self.limits.values() if limit.warns),
@@ -171,6 +175,13 @@ class RuleStatus:
         found = _backfills(self.head, self.zoned) if self.head else []
         last = f"{found[-1]['from']} to {found[-1]['to']}" if found else ""
         return f"{last} (the last of {len(found)} in this generation)" if found else None
+
+    def _corrected(self) -> str | None:
+        count = self.head.corrections if self.head else 0
+        return f"{count} times in this generation, after rows of a source were removed or changed" if count else None
+
+    def _skipped(self) -> list[tuple[str, int]]:
+        return sorted(self.head.skipped.items()) if self.head else []
 
     def _totals(self) -> str | None:
         found = [f"{self.totals[name]} {name}" for name in COUNTS if self.totals.get(name)]
@@ -221,7 +232,8 @@ def describe_open(head: Head) -> str | None:
     if head.failed is not None:
         return head.failed
     if head.backfill is not None:
-        return f"backfill {head.backfill.number} is open (attempt {head.attempt}); the next run finishes it"
+        what = "correction" if head.backfill.rewrites else "backfill"
+        return f"{what} {head.backfill.number} is open (attempt {head.attempt}); the next run finishes it"
     if head.open is None:
         return None
     if head.abandoning:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Restated
 from floodmark.core.protocol.records.chain import check_chain
 from floodmark.core.protocol.records.rows import (
     ENDS,
-    FORMAT,
     Abandoned,
     Abandoning,
-    Backfill,
-    Backfilled,
     Columns,
     Commit,
     Intent,
@@ -25,11 +20,9 @@ from floodmark.core.protocol.records.rows import (
     LogSums,
     Lost,
     Replay,
-    Restated,
     Row,
     Seal,
     Text,
-    sha,
     text_of,
 )
 from floodmark.core.rules.kinds import durable_sinks
@@ -51,7 +44,9 @@ class Head:
     epochs of this generation may have been written to which were lost or discarded. `texts`: by which
     its committed epochs were written, each once. `places`: of the sinks that do not lie where their names say, by the
     ledger's name, where they do; `text_places`: the same when `rule` was written; `open_places`: when the text of what
-    is open was. `failed`: the check that what is open failed, as long as nobody has decided on it.
+    is open was. `failed`: the check that what is open failed, as long as nobody has decided on it. `corrections`: how
+    many of the backfills corrected a rewritten source. `skipped`: by stream, how many of its commits that remove rows
+    were passed over.
     """
 
     seq: int
@@ -90,6 +85,8 @@ class Head:
     text_places: dict[str, str] = field(default_factory=dict)
     open_places: dict[str, str] = field(default_factory=dict)
     failed: str | None = None
+    corrections: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
 
     @property
     def reads_from(self) -> Entry:
@@ -128,26 +125,6 @@ def follow(head: Head | None, row: Row) -> Head:
     """The head after one more row. Raises LedgerBroken if the row does not follow."""
     check_chain(row, *((head.seq + 1, head.hash) if head else (1, "")))
     return _fold(head, row)
-
-
-def head_to_text(head: Head) -> str:
-    """A head as text, to be cached, so that a long ledger need not be read again."""
-    text = _heads().dump_json(head).decode()
-    return f"{sha(_SHAPE + text)}\n{text}"
-
-
-def head_from_text(text: str) -> Head | None:
-    """The head in text from `head_to_text`; None if the text was changed or written by another version."""
-    checksum, _, body = text.partition("\n")
-    return _heads().validate_json(body) if checksum == sha(_SHAPE + body) else None
-
-
-@cache
-def _heads() -> TypeAdapter[Head]:
-    return TypeAdapter(Head)
-
-
-_SHAPE = f"{FORMAT} {[one.name for one in fields(Head)]}"
 
 
 def _fold(head: Head | None, row: Row) -> Head:
@@ -292,10 +269,15 @@ def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
         log_sums=record.log_sums,
         columns=(head.open.columns if head.open else {}) or head.columns,
         replays=head.replays | ({row.epoch: head.open.replay} if head.open and head.open.replay else {}),
+        skipped=head.skipped | (_skipped(head, head.open) if head.open else {}),
         open=None,
         attempt=0,
         failed=None,
     )
+
+
+def _skipped(head: Head, done: Intent) -> dict[str, int]:
+    return {name: head.skipped.get(name, 0) + len(commits) for name, commits in done.skipped.items()}
 
 
 def _seal(head: Head, row: Row) -> Head:
@@ -339,13 +321,26 @@ def _end_backfill(head: Head, row: Row) -> Head:
     if head.backfill is None or done.intent != head.backfill.digest:
         raise LedgerBroken(f"ledger row {row.seq}: a backfill was committed without its intent")
     return replace(
-        head,
+        _corrected(head, head.backfill),
         written={**head.written, **{name: table.version for name, table in done.tables.items()}},
         commits={**head.commits, **{name: table.commit for name, table in done.tables.items()}},
         backfills={**head.backfills, head.backfill.number: head.backfill.span},
         backfill=None,
         attempt=0,
         failed=None,
+    )
+
+
+def _corrected(head: Head, done: Backfill) -> Head:
+    """The head after a correction: its sources' offsets are behind what was rewritten. The watermark does not move."""
+    if not done.rewrites:
+        return head
+    return replace(
+        head,
+        entry=Entry.parse(done.entry),
+        maxima=done.maxima,
+        log_sums=done.log_sums,
+        corrections=head.corrections + 1,
     )
 
 

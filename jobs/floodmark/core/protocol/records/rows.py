@@ -9,7 +9,8 @@ A ledger is a list of rows with sequence numbers 1, 2, 3, … chained by hash. I
   has no effect, and the next epoch starts where it started.
 - `seal`: a generation ends and names its successor; this row defines the rest of the change.
 - `backfill`: the intent of a backfill; a retry appends it again with the next attempt. `backfilled`: it took effect.
-  Both carry the number of the epoch that they follow; no epoch starts between them, and no offset moves.
+  Both carry the number of the epoch that they follow; no epoch starts between them, and no offset moves. A correction
+  is a backfill of what a rewrite of a source touched; its streams' offsets move behind the rewrite.
 - `life`: the rule is retired, returned, renamed or dropped; its tables were maintained or have moved; an open epoch or
   backfill failed a check, or will be checked again. An open epoch or backfill stays open.
 """
@@ -30,8 +31,9 @@ from floodmark.core.rules.rule import Rule
 
 # Format of the rows' bodies; a reader refuses newer ones. 2: digests. 3: rejected and replayed rows. 4: backfills. 5:
 # rule lifecycle. 6: expectations, upkeep; new columns of streams, and what sinks take of a backfill's results. 7:
-# addresses of sinks' tables that have moved. 8: abandoned epochs, failed checks, an attempt's engine.
-FORMAT = 8
+# addresses of sinks' tables that have moved. 8: abandoned epochs, failed checks, an attempt's engine. 9: corrections,
+# commits that were passed over.
+FORMAT = 9
 # A ledger that cannot be read cannot be reset either, because the reset is written into it.
 RESTORE = (
     "restore the ledger from a copy of the home. If there is none, start over: remove the rule's folder in the home, "
@@ -110,7 +112,7 @@ class Intent(Record):
 
     digests: of each stream's folded rows, in their event time alone. replay: set if its rows are dead ones. columns: of
     each stream, name and type, if they differ from the epoch before. engine: what the first attempt ran on, by the
-    names of `core.protocol.engine`.
+    names of `core.protocol.engine`. skipped: by stream, the commits of its range that remove rows and were passed over.
     """
 
     format: int = FORMAT
@@ -126,6 +128,7 @@ class Intent(Record):
     replay: Replay | None = Field(default=None, exclude_if=operator.not_)
     lookups: dict[str, Pinned] = Field(default_factory=dict)
     columns: Columns = Field(default_factory=dict, exclude_if=operator.not_)
+    skipped: dict[str, tuple[str, ...]] = Field(default_factory=dict, exclude_if=operator.not_)
     rule: str
     rule_hash: str
     zone: str
@@ -245,68 +248,6 @@ class Seal(Record):
     token: str
     keep_output: bool
     discarded: int | None
-
-
-class Restated(Record):
-    """Results in [begin, end) of event time, computed again from the input of the epochs up to `upto`.
-
-    They depend on rows of event times from `begin` to before `high`. Microseconds.
-    """
-
-    begin: int
-    end: int
-    high: int
-    upto: int
-
-
-class Backfill(Restated):
-    """Everything of a backfill that is not a function of its input, and the computed results.
-
-    entry: the sources' offsets after epoch `upto`. column: the result column whose value less `shift` is a result's
-    event time. counts: of the rows from `begin` to `high`. restated: by stream, those of them that had been late.
-    digests: of each stream's folded rows, in their event time alone; results: of the results; taken: of those that a
-    sink takes, by the ledger's name, if it does not take all of them unchanged. expected: as in a commit. engine: as in
-    an intent.
-    """
-
-    format: int = FORMAT
-    number: int
-    entry: str
-    column: str
-    shift: int
-    counts: dict[str, Counts]
-    restated: dict[str, int]
-    digests: dict[str, Digest]
-    results: Digest
-    taken: dict[str, Digest] = Field(default_factory=dict, exclude_if=operator.not_)
-    rule: str
-    rule_hash: str
-    expected: dict[str, Failed] = Field(default_factory=dict, exclude_if=operator.not_)
-    engine: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
-
-    @property
-    def digest(self) -> str:
-        """The backfill's own hash, which every commit carries."""
-        return sha(self.model_dump_json())
-
-    def of(self, sink: str) -> Digest:
-        """The digest of the results that a sink takes; `sink`: the ledger's name."""
-        return self.taken.get(sink, self.results)
-
-    @property
-    def span(self) -> Restated:
-        return Restated(begin=self.begin, end=self.end, high=self.high, upto=self.upto)
-
-
-class Backfilled(Record):
-    """The only commit point of a backfill. `removed`: rows that were removed, by table."""
-
-    format: int = FORMAT
-    number: int
-    intent: str
-    tables: dict[str, Written]
-    removed: dict[str, int]
-    seconds: dict[str, float] = Field(default_factory=dict)
 
 
 class Tended(Record):

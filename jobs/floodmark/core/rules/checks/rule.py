@@ -14,6 +14,7 @@ from floodmark.core.rules.checks.epochs import (
 )
 from floodmark.core.rules.checks.process import check_process
 from floodmark.core.rules.checks.query import check_sql
+from floodmark.core.rules.checks.recomputing import check_rewrites
 from floodmark.core.rules.checks.sinks import (
     check_growing,
     check_never_replaced,
@@ -49,4 +50,5 @@ def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     yield from found
     if not found:
         yield from check_rebuild(rule)
+        yield from check_rewrites(rule)
         yield from check_rows_per_window(rule)

@@ -65,6 +65,7 @@ def stream_of(written: WrittenStream, zone: str, chained: tuple[str, int] | None
         start=_start_at(written.start, zone),
         distinct=_distinct(written.distinct),
         expect=expectations_of(written.expect),
+        on_rewrite=written.on_rewrite,
     )
 
 

@@ -27,6 +27,7 @@ from floodmark.core.rules.kinds import SOURCES, source_kind
 from floodmark.core.rules.model import (
     ACTIONS,
     Action,
+    OnRewrite,
 )
 
 DEFAULT_MAX_AHEAD = "1 day"
@@ -116,6 +117,15 @@ class WrittenDistinct(Written):
     within: Annotated[Duration, AfterValidator(as_positive)]
 
 
+def _on_rewrite(value: object) -> object:
+    if value not in ("stop", "skip", "correct"):
+        raise ValueError(
+            "expected stop (the run stops at a commit that removes rows), skip (it passes the commit over) or correct "
+            "(it recomputes what the commit changes)"
+        )
+    return value
+
+
 def _kind(value: object) -> object:
     return read_kind(value, source_kind)
 
@@ -143,6 +153,7 @@ class WrittenStream(Written):
     start: Annotated[Literal["earliest", "latest"] | WrittenStart, BeforeValidator(_start)] = "earliest"
     distinct: WrittenDistinct | None = None
     expect: Annotated[Expectations, Field(description="expectations on the input rows")] = {}
+    on_rewrite: Annotated[OnRewrite, BeforeValidator(_on_rewrite)] = "stop"
 
     @model_validator(mode="before")
     @classmethod

@@ -8,6 +8,9 @@
 5. COMMIT   ledger row. Offsets, watermark and state are unchanged.
 
 An open backfill is finished before anything else: it is computed again from its intent, and compared.
+
+A correction is a backfill of what a rewrite of a source touches (`correcting`). It reads the sources as they are behind
+the rewrite, and replaces what is not yet final in the state.
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -27,18 +29,21 @@ from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.places import name_at
+from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Replaced, Restated, Rewritten
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import Backfill, Backfilled, Counts, Restated, Written
+from floodmark.core.protocol.records.rows import LogSums, Written
 from floodmark.core.sql.timecolumn import TimeColumn
-from floodmark.errors import HistoryGone, ReplayDiffers
+from floodmark.errors import ReplayDiffers
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
-from floodmark.spark.read.batch import NO_LIMIT, Batch, Limits
+from floodmark.spark.fold.fold import Moment, StateReader
+from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.expectationchecks import check_results
-from floodmark.spark.rule.backfill.rereading import quarantined_rows, reread, reread_replays, without
+from floodmark.spark.rule.backfill.rereading import read_interval, restated_rows, spelt
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.generation import Plan, sites_of
+from floodmark.spark.session.jvm import without_rows
 from floodmark.spark.session.session import engine_of
 from floodmark.spark.write import sites
 from floodmark.spark.write.appending import files_for
@@ -50,31 +55,53 @@ from floodmark.spark.write.tablesink import writable
 
 @dataclass(frozen=True)
 class Recomputed:
-    """What a backfill writes to the sinks. `rows` are persisted until `release`; `names`: the ledger's, by address."""
+    """What a backfill writes to the sinks. `rows` are persisted until `release`; `names`: the ledger's, by address.
+
+    state: the rows that a correction writes to state tables, by the ledger's name, persisted likewise.
+    """
 
     session: SparkSession
     plan: Plan
     intent: Backfill
     rows: DataFrame
     names: Mapping[str, str]
+    state: Mapping[str, DataFrame]
 
     def release(self) -> None:
-        self.rows.unpersist()
+        for rows in (self.rows, *self.state.values()):
+            rows.unpersist()
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What a correction has besides a backfill; fields as in `Backfill`."""
+
+    rewrites: dict[str, Rewritten]
+    state: dict[str, Replaced]
+    maxima: dict[str, int | None]
+    log_sums: LogSums
 
 
 def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
     """The results of an interval as of the head. Raises InputFault if the SQL fails on one of its rows."""
     check_sources(plan.rule, head)
-    return _computed(session, plan, home, head, interval)
+    return computed(session, plan, home, head, interval)
 
 
-def _computed(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
-    span = Restated(begin=interval.begin, end=interval.end, high=interval.high, upto=head.epoch)
-    batch, counts = _read(session, plan, home, head, span)
-    results = check_results(_results(session, plan, batch, interval), plan.expectations, plan.rule.rule, session)
+def computed(
+    session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval, correction: Correction | None = None
+) -> Recomputed:
+    """The results of an interval from the sources at the head's offsets, whatever the ledger's own head."""
+    low = None if interval.low == interval.begin else interval.low
+    span = Restated(begin=interval.begin, end=interval.end, low=low, high=interval.high, upto=head.epoch)
+    batch, counts = read_interval(session, plan, home, head, span, correction is not None or head.corrections > 0)
+    results = check_results(
+        _results(session, plan, batch, interval, head.watermark), plan.expectations, plan.rule.rule, session
+    )
     assert results.rows is not None
     rows = results.rows.persist(StorageLevel.MEMORY_AND_DISK)
     with_fit_partitions(rows, plan, session)
+    state = {} if correction is None else _state(session, plan, batch, head)
     shaped = {address: _rows_for(plan, address, rows, head.generation, head.epoch) for address in plan.sinks}
     intent = Backfill(
         **span.model_dump(),
@@ -83,30 +110,40 @@ def _computed(session: SparkSession, plan: Plan, home: Home, head: Head, interva
         column=_named(plan, interval.time_column),
         shift=interval.time_column.shift,
         counts=counts,
-        restated=_late(session, plan, home, head, span),
+        restated=restated_rows(session, plan, home, head, span),
         digests=batch.digests,
         results=Digesting(plan.output).of(rows),
-        taken={name_at(head, at): Digesting(one.schema).of(one) for at, one in shaped.items() if one is not rows},
+        taken={name_at(head, at): Digesting(one.schema).of(one) for at, one in shaped.items() if one is not rows}
+        | {name: Digesting(one.schema).of(one) for name, one in state.items()},
         expected=results.counts,
         rule=plan.rule.to_json(),
         rule_hash=plan.rule.hash,
         engine=engine_of(session),
+        **({} if correction is None else vars(correction)),
     )
-    return Recomputed(session, plan, intent, rows, {at: name_at(head, at) for at in plan.sinks})
+    return Recomputed(session, plan, intent, rows, {at: name_at(head, at) for at in plan.sinks}, state)
 
 
 def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomputed:
     """Compute the open backfill from its intent. Raises ReplayDiffers if it differs from the intent."""
     recorded = head.backfill
     assert recorded is not None
-    time_column = TimeColumn(recorded.column, recorded.shift)
-    interval = Interval(recorded.begin, recorded.end, time_column, window_of(plan.rule), final=True)
+    column = TimeColumn(recorded.column, recorded.shift)
+    bounds = (recorded.begin, recorded.end, recorded.first, recorded.high)
+    interval = Interval(*bounds, column, window_of(plan.rule), final=True)
     check_sources(plan.rule, head)  # epochs may have come between, so what was read goes further than the backfill
     then = replace(head, epoch=recorded.upto, entry=Entry.parse(recorded.entry))
-    found = _computed(session, plan, home, then, interval)
+    found = computed(session, plan, home, then, interval, _correction(recorded))
     with engine.named(recorded.engine, found.intent.engine):
         _same(plan.rule.rule, recorded, found.intent)
     return replace(found, intent=recorded)
+
+
+def _correction(recorded: Backfill) -> Correction | None:
+    """What the intent of a correction fixes; None for a backfill."""
+    if not recorded.rewrites:
+        return None
+    return Correction(recorded.rewrites, recorded.state, recorded.maxima, recorded.log_sums)
 
 
 @dataclass(frozen=True)
@@ -127,9 +164,7 @@ def replace_interval(done: Recomputed, home: Home, ledger: Ledger) -> BackfillRe
         head = _announce(ledger, rule, intent)
     attempt = Attempt(head.epoch, max(1, head.attempt), intent.digest, intent.number)
     aimed = _aimed(done, home, ledger.id, head)
-    rows_by_site = {
-        site.name: _rows_for(done.plan, site.address, done.rows, head.generation, intent.upto) for site in aimed
-    }
+    rows_by_site = {site.name: _rows_of(done, site, head.generation) for site in aimed}
     prepared = [sites.prepare(Work(site, rows_by_site[site.name]), attempt) for site in aimed]
     if not reopened:
         head = _announce(ledger, rule, intent)
@@ -140,7 +175,8 @@ def replace_interval(done: Recomputed, home: Home, ledger: Ledger) -> BackfillRe
     ends = Backfilled(number=intent.number, intent=intent.digest, tables=written, removed=removed, seconds=seconds)
     ledger.end_backfill(ends)
     reach(rule, "backfill.commit.after", head.epoch)
-    return BackfillResult(intent, {site.address: (written[site.name].rows, removed[site.name]) for site in aimed})
+    sinks = (site for site in aimed if site.name not in done.state)
+    return BackfillResult(intent, {site.address: (written[site.name].rows, removed[site.name]) for site in sinks})
 
 
 def rehearsed(done: Recomputed) -> BackfillResult:
@@ -158,91 +194,70 @@ def _rows_for(plan: Plan, address: str, rows: DataFrame, generation: int, epoch:
     return rows_for_sink(rows, plan.sink_columns(plan.sinks[address]), generation, epoch)
 
 
-def _read(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> tuple[Batch, dict[str, Counts]]:
-    """The rows on which the interval depends, with their counts; dead ones are counted and left out."""
-    begun = Entry.parse(head.begun_with.entry)
-    frames = [reread(session, plan, begun, head.entry), *reread_replays(session, plan, home, head, span.upto)]
-    rows = reduce(DataFrame.unionByName, frames).where(_within(span))
-    dead = quarantined_rows(session, plan, home.dead, head, span.upto).where(_within(span))
-    gone = _by_stream(plan, dead)
-    if any(gone.values()):
-        rows = _less(plan, rows, dead, sum(gone.values()))
-    # A row that would be dead now, but was not then, can no longer be quarantined: it stops the backfill.
-    rule = plan.rule.model_copy(update={"on_error": "fail"})
-    strict = {name: one.strict() for name, one in plan.fold.shape.expectations.items()}
-    limits = Limits(None, dict.fromkeys(plan.rule.streams, NO_LIMIT))
-    batch = Batch(rows, rule, replace(plan.fold.shape, expectations=strict), limits)
-    return batch, {name: _with_dead(counts, gone[name]) for name, counts in batch.counts.items()}
+def _rows_of(done: Recomputed, site: Site, generation: int) -> DataFrame:
+    """What a site gets."""
+    if site.name in done.state:
+        return done.state[site.name]
+    return _rows_for(done.plan, site.address, done.rows, generation, done.intent.upto)
 
 
-def _within(span: Restated) -> str:
-    return f"_t >= {span.begin}L AND _t < {span.high}L"
-
-
-def _by_stream(plan: Plan, rows: DataFrame) -> dict[str, int]:
-    found = {row["_s"]: row["count"] for row in rows.groupBy("_s").count().collect()}
-    return {name: found.get(i, 0) for i, name in enumerate(plan.rule.streams)}
-
-
-def _less(plan: Plan, rows: DataFrame, dead: DataFrame, expected: int) -> DataFrame:
-    """The rows without the dead ones. Raises HistoryGone unless each dead row is among them."""
-    left = without(rows, dead, _stopping(plan))
-    found = rows.count() - left.count()
-    if found != expected:
-        raise HistoryGone(
-            f"rule {plan.rule.rule}: expected the {expected} dead rows of the interval among what the sources hold, "
-            f"found {found}: a source was rewritten, or the SQL reads columns that it did not read when these rows "
-            f"died. Start over with `floodmark reset {plan.rule.rule}`"
-        )
-    return left
-
-
-def _stopping(plan: Plan) -> str:
-    """SQL: whether an expectation would stop the backfill at a row. Expectations may read columns that the SQL does
-    not, which distinguish a dead row from one that is equal for the SQL."""
-    expectations = plan.fold.shape.expectations
-    found = (
-        (i, expectations[name].strict().bits("fail"))
-        for i, name in enumerate(plan.rule.streams)
-        if name in expectations
-    )
-    return " OR ".join(f"(_s = {i} AND (_x & {bits}L) <> 0)" for i, bits in found) or "false"
-
-
-def _with_dead(counts: Counts, dead: int) -> Counts:
-    return counts.model_copy(update={"read": counts.read + dead, "dead": dead})
-
-
-def _late(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> dict[str, int]:
-    """How many of the rows are in the late table."""
-    return _by_stream(plan, quarantined_rows(session, plan, home.late, head, span.upto).where(_within(span)))
-
-
-def _results(session: SparkSession, plan: Plan, batch: Batch, interval: Interval) -> DataFrame:
-    """The rule's own SQL over these rows, in batch."""
+def _results(session: SparkSession, plan: Plan, batch: Batch, interval: Interval, watermark: int | None) -> DataFrame:
+    """The rule's own SQL over these rows, in batch: its results of the interval that epochs up to `watermark` wrote."""
     plan.fold.show(batch)
-    query = plan.rule.query
-    sql = query.sql if interval.window is None else query.bounded(*interval.bounds, lambda at, _: plan.fold.instant(at))
+    query, sql = plan.rule.query, plan.rule.query.sql
+    if query.windows:
+        final_at = interval.low - 1 if watermark is None else watermark  # without a watermark nothing is final
+        sql = query.bounded(None, final_at, lambda at, _: plan.fold.instant(at))
     rows = sum(counts.folded for counts in batch.counts.values())
-    return session.sql(sql).coalesce(files_for(rows))
+    column, shift = _named(plan, interval.time_column), interval.time_column.shift
+    within = _span_of(plan, column, shift, interval.begin, interval.end)
+    return session.sql(sql).where(within.holds).coalesce(files_for(rows))
+
+
+def _state(session: SparkSession, plan: Plan, batch: Batch, head: Head) -> dict[str, DataFrame]:
+    """The rows that state has of these, as if one epoch had folded all of them; by the ledger's name."""
+    at = Moment(head.epoch, head.watermark, head.watermark, head.lost, head.entry.clock_ms * 1000)
+    nothing: dict[str, StateReader] = dict.fromkeys(plan.fold.tables, lambda _: None)
+    changes = plan.fold.fold(batch, nothing, session, at).changes
+    found = {name: changes.get(name, without_rows(session, table)) for name, table in plan.fold.tables.items()}
+    return {f"state/{name}": rows.persist(StorageLevel.MEMORY_AND_DISK) for name, rows in found.items()}
 
 
 def _named(plan: Plan, time_column: TimeColumn) -> str:
     """The column that determines a result's interval, as the sinks spell it."""
-    return next(name for name in plan.output.names if name.lower() == time_column.column.lower())
+    return spelt(time_column.column, plan.output.names)
 
 
 def _span(done: Recomputed) -> Span:
     """The rows of the interval, in a sink."""
     intent = done.intent
-    kind = done.plan.output[intent.column].dataType.simpleString()
-    return Span(intent.column, kind, intent.begin + intent.shift, intent.end + intent.shift)
+    return _span_of(done.plan, intent.column, intent.shift, intent.begin, intent.end)
+
+
+def _span_of(plan: Plan, column: str, shift: int, begin: int, end: int) -> Span:
+    """The rows whose `column`, less `shift`, lies in [begin, end)."""
+    return Span(column, plan.output[column].dataType.simpleString(), begin + shift, end + shift)
 
 
 def _aimed(done: Recomputed, home: Home, ledger: str, head: Head) -> list[Site]:
-    """The sinks, each with the span of rows to replace; existing commits are compared at qos 1, too."""
-    found = sites_of(done.plan, home, ledger, head.generation, head.token, head).sinks
-    return [replace(site, span=_span(done), writes_again=False) for site in found.values()]
+    """The tables, each with the span of rows to replace; existing commits are compared at qos 1, too.
+
+    A sink that no epoch has written to yet has nothing to correct.
+    """
+    found = sites_of(done.plan, home, ledger, head.generation, head.token, head)
+    state = ((name, site) for name, site in found.state.items() if site.name in done.state)
+    sinks = (site for site in found.sinks.values() if not done.intent.rewrites or site.name in head.table_ids)
+    return [
+        *(replace(site, span=_state_span(done, name, site)) for name, site in state),
+        *(replace(site, span=_span(done), writes_again=False) for site in sinks),
+    ]
+
+
+def _state_span(done: Recomputed, table: str, site: Site) -> Span:
+    """The rows to replace in a state table."""
+    replaced = done.intent.state[site.name]
+    kind = done.plan.fold.tables[table][replaced.column].dataType.simpleString()
+    return Span(replaced.column, kind, replaced.begin, replaced.end)
 
 
 def _announce(ledger: Ledger, rule: str, intent: Backfill) -> Head:
@@ -253,12 +268,12 @@ def _announce(ledger: Ledger, rule: str, intent: Backfill) -> Head:
 
 
 def _replaced(plan: Plan, prepared: Prepared, attempt: Attempt, intent: Backfill) -> Written:
-    rule = plan.rule.rule
-    reach(rule, "backfill.sink.before", attempt.epoch)
+    rule, what = plan.rule.rule, "state" if prepared.site.role == "state" else "sink"
+    reach(rule, f"backfill.{what}.before", attempt.epoch)
     written = sites.finish(prepared, attempt)
     assert written is not None and written.results is not None
     _check_same_results(plan, intent, prepared.site, written.results)
-    reach(rule, "backfill.sink.after", attempt.epoch)
+    reach(rule, f"backfill.{what}.after", attempt.epoch)
     return written
 
 
@@ -279,7 +294,7 @@ def _check_same_results(plan: Plan, recorded: Backfill, site: Site, now: Digest)
     """The same of what one sink got. A sink that is no Delta table has digests of its own: their rows are compared."""
     before = recorded.of(site.name)
     differing = list(before.differences(now))
-    if site.address not in plan.tables:
+    if site.role != "state" and site.address not in plan.tables:
         differing = [] if before.rows == now.rows else [f"rows: {before.rows}, now {now.rows}"]
     _refuse(plan.rule.rule, recorded, differing)
 

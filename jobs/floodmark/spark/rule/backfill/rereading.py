@@ -1,27 +1,122 @@
-"""Read the rows of a generation's epochs again, for a backfill."""
+"""Read the rows of a generation's epochs again, for a backfill: those of an interval, without the dead ones."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
 from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Counts
 from floodmark.core.rules.rule import Stream
 from floodmark.core.sql.words.lexis import quoted
+from floodmark.errors import HistoryGone
+from floodmark.ledger.delta import tables
 from floodmark.ledger.home import Home
-from floodmark.spark.read.batch import united
+from floodmark.spark.read.batch import NO_LIMIT, Batch, Limits, united
 from floodmark.spark.read.digesting import HASH, Digesting
 from floodmark.spark.read.frames import read_range, tagged
 from floodmark.spark.read.replaying import replayed
-from floodmark.spark.read.shape import Shape
+from floodmark.spark.read.shape import Shape, instant, time_type
 from floodmark.spark.rule.generation import Plan
 
 TIMES, PLACE = "_floodmark_times", "_floodmark_place"
 TAGS = ("_k", "_t", "_e", "_x")  # computed for a row, beside its stream and columns
+
+
+def read_interval(
+    session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated, corrected: bool
+) -> tuple[Batch, dict[str, Counts]]:
+    """The rows on which the interval depends, with their counts; dead ones are counted and left out.
+
+    corrected: dead rows may have left a source since.
+    """
+    begun = Entry.parse(head.begun_with.entry)
+    frames = [reread(session, plan, begun, head.entry), *reread_replays(session, plan, home, head, span.upto)]
+    rows = reduce(DataFrame.unionByName, frames).where(_within(span)).where(_stored_within(plan, span))
+    gone = dict.fromkeys(plan.rule.streams, 0)
+    if has_rows(home.dead):
+        dead = quarantined_rows(session, plan, home.dead, head, span.upto).where(_within(span))
+        gone = _by_stream(plan, dead)
+    if any(gone.values()):
+        left = without(rows, dead, _stopping(plan))
+        found = {name: count - _by_stream(plan, left)[name] for name, count in _by_stream(plan, rows).items()}
+        if not corrected:
+            _check_all_found(plan, sum(gone.values()), sum(found.values()))
+        rows, gone = left, found
+    # A row that would be dead now, but was not then, can no longer be quarantined: it stops the backfill.
+    rule = plan.rule.model_copy(update={"on_error": "fail"})
+    strict = {name: one.strict() for name, one in plan.fold.shape.expectations.items()}
+    limits = Limits(None, dict.fromkeys(plan.rule.streams, NO_LIMIT))
+    batch = Batch(rows, rule, dataclasses.replace(plan.fold.shape, expectations=strict), limits)
+    return batch, {name: _with_dead(counts, gone[name]) for name, counts in batch.counts.items()}
+
+
+def _within(span: Restated) -> str:
+    return f"_t >= {span.first}L AND _t < {span.high}L"
+
+
+def _stored_within(plan: Plan, span: Restated) -> str:
+    """The same condition, on the columns that the sources store. So files and row groups without such rows are passed
+    over."""
+    cases = []
+    for i, (name, stream) in enumerate(plan.rule.streams.items()):
+        stored, shape = "", plan.fold.shape
+        if stream.event_time is not None and stream.event_time.expr is None:
+            column = quoted(shape.prefix(name) + spelt(stream.event_time.name, shape.streams[name].names))
+            kind = time_type(stream, shape.streams[name])
+            assert kind is not None
+            stored = f" AND {column} >= {instant(span.first, kind)} AND {column} < {instant(span.high, kind)}"
+        cases.append(f"(_s = {i}{stored})")
+    return " OR ".join(cases)
+
+
+def spelt(column: str, names: Sequence[str]) -> str:
+    return next(name for name in names if name.lower() == column.lower())
+
+
+def _by_stream(plan: Plan, rows: DataFrame) -> dict[str, int]:
+    found = {row["_s"]: row["count"] for row in rows.groupBy("_s").count().collect()}
+    return {name: found.get(i, 0) for i, name in enumerate(plan.rule.streams)}
+
+
+def _check_all_found(plan: Plan, expected: int, found: int) -> None:
+    """Raise HistoryGone unless each dead row was among those that were read."""
+    if found != expected:
+        raise HistoryGone(
+            f"rule {plan.rule.rule}: expected the {expected} dead rows of the interval among what the sources hold, "
+            f"found {found}: a source was rewritten, or the SQL reads columns that it did not read when these rows "
+            f"died. Start over with `floodmark reset {plan.rule.rule}`"
+        )
+
+
+def _stopping(plan: Plan) -> str:
+    """SQL: whether an expectation would stop the backfill at a row. Expectations may read columns that the SQL does
+    not, which distinguish a dead row from one that is equal for the SQL."""
+    expectations = plan.fold.shape.expectations
+    found = (
+        (i, expectations[name].strict().bits("fail"))
+        for i, name in enumerate(plan.rule.streams)
+        if name in expectations
+    )
+    return " OR ".join(f"(_s = {i} AND (_x & {bits}L) <> 0)" for i, bits in found) or "false"
+
+
+def _with_dead(counts: Counts, dead: int) -> Counts:
+    return counts.model_copy(update={"read": counts.read + dead, "dead": dead})
+
+
+def restated_rows(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> dict[str, int]:
+    """How many of the rows are in the late table."""
+    if not has_rows(home.late):
+        return dict.fromkeys(plan.rule.streams, 0)
+    return _by_stream(plan, quarantined_rows(session, plan, home.late, head, span.upto).where(_within(span)))
 
 
 def reread(session: SparkSession, plan: Plan, begun: Entry, end: Entry) -> DataFrame:
@@ -38,6 +133,12 @@ def reread_replays(session: SparkSession, plan: Plan, home: Home, head: Head, up
         before = dataclasses.replace(head, replays=dict(earlier))
         found.append(replayed(session, plan.rule, plan.fold.shape, home.dead, before, replay, 0))
     return found
+
+
+def has_rows(table: str) -> bool:
+    """Whether a late or dead table has any row: most have none, and its log tells without a Spark job."""
+    found = tables.open_table(table)
+    return found is not None and not tables.is_empty(found)
 
 
 def quarantined_rows(session: SparkSession, plan: Plan, table: str, head: Head, upto: int) -> DataFrame:

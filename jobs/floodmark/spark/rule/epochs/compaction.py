@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from floodmark.core.lifecycle.compaction import is_due
+from floodmark.core.lifecycle.cleanup import is_rewrite_due
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.records.head import Head
 from floodmark.ledger.delta import datafiles, tables
@@ -27,7 +27,7 @@ def compact(session: SparkSession, rule: str, fold: Fold, sites: Mapping[str, Si
         files = datafiles.files_of(table, fold.time_of(name)) if table else []
         dead = _dead(files, fold.needed_from(head.watermark))
         rows = _rows(files)
-        if is_due(len(files), rows, dead):
+        if is_rewrite_due(len(files), rows, dead):
             reach(rule, "compact.before", head.epoch)
             live = fold.live(name, _committed(session, fold, sites, head), head.watermark)
             _rewrite(session, site, live.coalesce(files_for(rows - dead)), head.epoch)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 
 from pyspark.sql import SparkSession
 
 from floodmark.connectors.pacing import paced
 from floodmark.connectors.planning import checkpoint
+from floodmark.connectors.planning.rewrites import rewrites, watermark_due
 from floodmark.connectors.ports.registry import sources
+from floodmark.connectors.ports.source import Rewrite
 from floodmark.connectors.preflight import check_sources
 from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.protocol.crashpoints import reach
@@ -28,7 +30,7 @@ from floodmark.ledger.ledger import Ledger
 from floodmark.spark.read.planning import planning
 from floodmark.spark.rule import generation
 from floodmark.spark.rule.checks import gate
-from floodmark.spark.rule.epochs.epoch import EpochFolder
+from floodmark.spark.rule.epochs.epoch import EpochFolder, RewriteAhead
 from floodmark.spark.rule.epochs.reports import EpochReport, Report, RunReport
 from floodmark.spark.rule.epochs.streamingquery import EpochQuery
 from floodmark.spark.rule.generation import Plan
@@ -50,12 +52,41 @@ class Drainer:
         self._report, self._tell = report, tell
         self._close_until, self._clock_ms = close_until, clock_ms
         self._checked: Head | None = None  # the head whose tables passed their check
+        self.correct: Callable[[SparkSession, Plan, Mapping[str, Rewrite]], None] = _never
 
     @property
     def head(self) -> Head:
         return self._ledger.begun
 
     def drain_all(self, session: SparkSession, plan: Plan) -> None:
+        """Drain all present input. Where the rule corrects rewrites of a source, each comes between two epochs."""
+        before = self.head.corrections
+        while self.head.corrections == before or self.is_behind(plan):
+            found = rewrites(plan.rule, self.head)
+            ready = {name: one for name, one in found.items() if not self._has_rows_before(plan, name, one)}
+            with suppress(RewriteAhead):  # one came meanwhile: the next round sees it
+                if ready:
+                    self.correct(session, plan, ready)
+                elif found:
+                    self._drain_before(session, plan, found)
+                else:
+                    self._drain_added(session, plan)
+                    break
+        if watermark_due(plan.rule, self.head) is not None:
+            self.drain(session, plan, only_open=True, to=self.head.entry.offsets)
+
+    def _drain_before(self, session: SparkSession, plan: Plan, found: Mapping[str, Rewrite]) -> None:
+        """Drain what was added before rewrites, by stream, as one epoch."""
+        ends = {name: source.end() for name, source in sources(plan.rule).items()}
+        ends |= {name: one.since for name, one in found.items()}
+        self.drain(session, plan, only_open=True, to=tuple(ends.values()))
+
+    def _has_rows_before(self, plan: Plan, name: str, rewrite: Rewrite) -> bool:
+        """Whether a stream has rows to fold first."""
+        line = dict(zip(plan.rule.streams, self.head.entry.offsets, strict=True))[name]
+        return sources(plan.rule)[name].news(line, rewrite.since)
+
+    def _drain_added(self, session: SparkSession, plan: Plan) -> None:
         """Drain all present input; with `max_seconds`, in queries of one epoch, each sized by the rate so far."""
         if plan.rule.epoch.max_seconds is None:
             self.drain(session, plan, only_open=False)
@@ -168,3 +199,7 @@ class Drainer:
     def _report_epoch(self, epoch: EpochReport) -> None:
         self._report.epochs.append(epoch)
         self._tell(epoch)
+
+
+def _never(session: SparkSession, plan: Plan, found: Mapping[str, Rewrite]) -> None:
+    raise LookupError(f"rule {plan.rule.rule}: nobody corrects its rewrites")

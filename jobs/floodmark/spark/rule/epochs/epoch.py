@@ -28,6 +28,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from floodmark.connectors import console
 from floodmark.connectors.planning import checkpoint
 from floodmark.connectors.planning.plannedrows import relations
+from floodmark.connectors.planning.rewrites import spans_rewrite
 from floodmark.core.protocol import engine
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry
@@ -72,6 +73,10 @@ class Ready:
     expected: dict[str, Failed]
 
 
+class RewriteAhead(Exception):
+    """Ends a query whose planned epoch spans a rewrite of a source. Nothing of the epoch has been done."""
+
+
 class EpochFolder:
     """Folds the batches of one streaming query. `gate` is the epoch of the query's batch `checkpoint.HEAD`."""
 
@@ -110,13 +115,15 @@ class EpochFolder:
             self._reach("sparkcommit.after", self.head.epoch)
         self._reach("offsets.after")
         entry = self._planned(batch_id)
+        if self.head.open is None and spans_rewrite(self._plan.rule, self.head.entry, entry):
+            raise RewriteAhead
         commit = self._effects(entry)
         self._reach("commit.before")
+        opened, attempt = self.head.open, self.head.attempt
         with self._timed("commit"):
-            attempt = self.head.attempt
             self._ledger.commit(commit)
         self._reach("commit.after", self.head.epoch)
-        self._report_epoch(commit, attempt, time.monotonic() - begun)
+        self._report_epoch(commit, opened.skipped if opened else {}, attempt, time.monotonic() - begun)
         self._compact()
         self._reach("sparkcommit.before", self.head.epoch)
 
@@ -264,7 +271,7 @@ class EpochFolder:
             seconds={step: round(seconds, 3) for step, seconds in self._seconds.items()},
         )
 
-    def _report_epoch(self, commit: Commit, attempt: int, seconds: float) -> None:
+    def _report_epoch(self, commit: Commit, skipped: dict[str, tuple[str, ...]], attempt: int, seconds: float) -> None:
         sums = total(commit.counts)
         self._report(
             EpochReport(
@@ -280,6 +287,7 @@ class EpochFolder:
                 commit.output_rows,
                 commit.watermark,
                 seconds,
+                skipped,
             )
         )
 

@@ -52,6 +52,7 @@ class Intents:
             replay=self.replay_of(entry),
             lookups=self._pinned(),
             columns=self._columns(),
+            skipped=self._skipped(entry),
             maxima=maxima,
             heard=heard,
             counts=batch.counts,
@@ -86,6 +87,14 @@ class Intents:
     def _pinned(self) -> dict[str, Pinned]:
         """The versions of lookup tables that the epoch reads; a retry uses those of the first attempt."""
         return dict(self.head.open.lookups) if self.head.open is not None else pinned_now(self._plan.rule)
+
+    def _skipped(self, entry: Entry) -> dict[str, tuple[str, ...]]:
+        """By stream, the commits that the epoch passes over; a retry uses its intent's, as log entries may be gone."""
+        if self.head.open is not None:
+            return self.head.open.skipped
+        lines = zip(sources(self._plan.rule).items(), self.head.entry.offsets, entry.offsets, strict=True)
+        found = {name: source.passed_over(one, other) for (name, source), one, other in lines}
+        return {name: commits for name, commits in found.items() if commits}
 
     def _log_sums(self, entry: Entry) -> dict[str, str]:
         """The log sums of what the epoch has read; a retry uses those of its intent, because entries may be gone."""

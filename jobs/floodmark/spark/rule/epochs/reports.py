@@ -11,7 +11,7 @@ from floodmark.core.protocol.records.head import Head
 @dataclass(frozen=True)
 class EpochReport:
     """What a committed epoch did. `failed`: the number of failed rows by expectation, as `STREAM.NAME` or
-    `results.NAME`, if there are any."""
+    `results.NAME`, if there are any. `skipped`: by stream, commits that remove rows and were passed over."""
 
     rule: str
     epoch: int
@@ -25,6 +25,18 @@ class EpochReport:
     output: int
     watermark: int | None
     seconds: float
+    skipped: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CorrectionReport:
+    """What a correction did. `left`, `came`: rows of the sources; `replaced`: by sink, new rows and those that went."""
+
+    number: int
+    commits: tuple[str, ...]
+    left: int
+    came: int
+    replaced: dict[str, tuple[int, int]]
 
 
 Report = Callable[[EpochReport], None]
@@ -38,4 +50,5 @@ class RunReport:
     epochs: list[EpochReport] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     abandoned: list[int] = field(default_factory=list)
+    corrections: list[CorrectionReport] = field(default_factory=list)
     head: Head | None = None

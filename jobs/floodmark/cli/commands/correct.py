@@ -1,0 +1,128 @@
+"""`floodmark correct`: answer a rewrite of a source that has stopped the rule, and look at its effect before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli.shared import options, output, rulechange
+from floodmark.cli.shared.withspark import with_spark
+from floodmark.core.text.tablenames import last_part
+from floodmark.errors import Refused
+from floodmark.views.formats import iso
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from floodmark.core.rules.rule import Rule
+    from floodmark.spark.rule.backfill.backfilling import BackfillResult
+    from floodmark.spark.rule.epochs.reports import RunReport
+    from floodmark.spark.rule.run import RuleRun
+
+# Effects on a rule that reads a sink as a stream, on one that looks rows up in it, and on readers of the first.
+BECOMES = (
+    "its next run follows with `on_rewrite: correct`, and stops without it",
+    "its next epoch looks up the new rows",
+    "the same, after that rule",
+)
+
+
+def correct(
+    name: options.RuleName,
+    *,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="Pass the commits over: neither what they remove nor what they add counts.")
+    ] = False,
+    change: rulechange.Change,
+    master: options.Master = options.MASTER,
+) -> None:
+    """Recompute what a DELETE, UPDATE, MERGE or overwrite of a source changes, and run the rule.
+
+    A rule stops at a commit that removes or changes rows that it has read, unless its stream says `on_rewrite: correct`
+    or `skip`. This command gives that answer once. The windows of the rows that left and came are recomputed from the
+    source as it is now, in the sinks and in the state; everything else stays. With `on_rewrite: correct` in the file,
+    each run does the same by itself.
+
+    Example: `floodmark correct departure_delays --dry-run`
+    """
+    from floodmark.cli.commands.rows import begun
+    from floodmark.connectors.planning.rewrites import answered
+    from floodmark.core.lifecycle.life import check_living
+    from floodmark.core.lifecycle.zones import zoned
+
+    rule, _, head = begun(change.rules, change.root, name)
+    check_living(head, name)
+    if skip and change.dry_run:
+        raise Refused("expected --dry-run without --skip: what is passed over changes no result")
+    rule = answered(rule, head, "skip" if skip else "correct")
+    readers = rulechange.downstream([str(sink.address) for sink in rule.sinks if sink.address], change.rules, name)
+    if not change.as_json:
+        readers.describe(*BECOMES)
+    if change.dry_run:
+        found = with_spark(rule, master, lambda session: _job(session, rule, change).rehearse_correction())
+        facts = _expected(rule, found, zoned(rule, head)) | {"downstream": readers.facts()}
+        return output.print_json(facts) if change.as_json else _say_expected(facts)
+    if readers.folded:
+        rulechange.confirm(change.yes, "correct asks for confirmation before it replaces rows that other rules read")
+    facts = _facts(name, with_spark(rule, master, lambda session: _job(session, rule, change).run()))
+    return output.print_json(facts | {"downstream": readers.facts()}) if change.as_json else _say_done(facts)
+
+
+def _job(session: SparkSession, rule: Rule, change: rulechange.Change) -> RuleRun:
+    from floodmark.spark.rule.run import RuleRun
+
+    return RuleRun(session, rule, change.root, change.run, lambda epoch: None)
+
+
+def _expected(rule: Rule, found: BackfillResult | None, zone: bool) -> dict[str, Any]:
+    """What a correction would do now."""
+    facts: dict[str, Any] = {"rule": rule.rule, "done": False, "from": None, "to": None, "rewrites": {}, "sinks": {}}
+    if found is None:
+        return facts
+    intent = found.intent
+    rewrites = {
+        name: {"commits": one.commits, "left": one.left.rows, "came": one.came.rows}
+        for name, one in intent.rewrites.items()
+    }
+    sinks = {sink: {"before": before, "after": after} for sink, (after, before) in found.sinks.items()}
+    times = {"from": iso(intent.begin, zone), "to": iso(intent.end, zone)} if intent.begin < intent.end else {}
+    return facts | times | {"rewrites": rewrites, "sinks": sinks}
+
+
+def _say_expected(facts: dict[str, Any]) -> None:
+    rule = facts["rule"]
+    if not facts["rewrites"]:
+        output.say(f"{rule}: no row that it has read was removed or changed: there is nothing to correct")
+        return
+    for stream, one in facts["rewrites"].items():
+        output.say(f"{rule}: stream {stream}: {_moved(one)}")
+    if facts["from"] is None:
+        output.say("  no result depends on these rows")
+        return
+    output.say(f"  results of {facts['from']} to {facts['to']} would be recomputed")
+    for sink, rows in facts["sinks"].items():
+        output.say(f"  sink {last_part(sink)}: {rows['after']} rows would replace {rows['before']}")
+
+
+def _facts(rule: str, report: RunReport) -> dict[str, Any]:
+    """What the run did."""
+    skipped = [commit for epoch in report.epochs for commits in epoch.skipped.values() for commit in commits]
+    corrections = [vars(one) for one in report.corrections]
+    return {"rule": rule, "done": True, "corrections": corrections, "skipped": skipped, "epochs": len(report.epochs)}
+
+
+def _say_done(facts: dict[str, Any]) -> None:
+    rule = facts["rule"]
+    for one in facts["corrections"]:
+        output.say(f"{rule}: correction {one['number']}: {_moved(one)}")
+        for sink, (rows, removed) in one["replaced"].items():
+            output.say(f"  sink {last_part(sink)}: {rows} rows replace {removed}")
+    if facts["skipped"]:
+        output.say(f"{rule}: passed over {', '.join(facts['skipped'])}")
+    if not facts["corrections"] and not facts["skipped"]:
+        output.say(f"{rule}: no row that it has read was removed or changed: nothing was corrected")
+
+
+def _moved(one: dict[str, Any]) -> str:
+    return f"{one['left']} rows left and {one['came']} came by {', '.join(one['commits'])}"

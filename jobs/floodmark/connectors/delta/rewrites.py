@@ -1,0 +1,107 @@
+"""Commits of a Delta table that remove rows, and the files that left and came with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from deltalake import DeltaTable
+
+from floodmark.core.text.tablenames import about_table
+from floodmark.errors import HistoryGone
+from floodmark.ledger.delta import tablelog
+from floodmark.ledger.delta.tablelog import DataCommit
+from floodmark.ledger.delta.tables import logged_between
+
+Key = tuple[str, str]  # a file, and its deletion vector: the same file with another vector has other rows
+
+
+def rewriting(commits: Iterable[DataCommit]) -> list[DataCommit]:
+    """The first commits in a row, among those that change data, that remove rows."""
+    found: list[DataCommit] = []
+    for commit in commits:
+        if commit.removes:
+            found.append(commit)
+        elif found:
+            break
+    return found
+
+
+def described(address: str, commit: DataCommit) -> str:
+    """A commit for people: its version and its operation."""
+    info = tablelog.commit_info(address, commit.version)
+    return f"version {commit.version} ({info.get('operation', 'unknown operation')})"
+
+
+def newest_alike(address: str, version: int, newest: int) -> int:
+    """The newest version with the same rows: VACUUM may have removed files that OPTIMIZE has joined since."""
+    changed = next(tablelog.data_commits(address, version + 1, newest), None)
+    return newest if changed is None else changed.version - 1
+
+
+@dataclass
+class FileChanges:
+    """The files that left and came over some commits, as the log has them. One that came and left is in neither."""
+
+    left: dict[Key, dict[str, Any]] = field(default_factory=dict)
+    came: dict[Key, dict[str, Any]] = field(default_factory=dict)
+
+    def follow(self, actions: Iterable[Mapping[str, Any]]) -> None:
+        """Take in one commit. Delta has no order within it, so what it removes goes first."""
+        moves = list(actions)
+        for removed in (one["remove"] for one in moves if "remove" in one):
+            self._move(removed, self.came, self.left)
+        for added in (one["add"] for one in moves if "add" in one):
+            self._move(added, self.left, self.came)
+
+    def _move(self, file: dict[str, Any], other: dict[Key, Any], own: dict[Key, Any]) -> None:
+        key = (file["path"], json.dumps(file.get("deletionVector")))
+        if other.pop(key, None) is None:
+            own[key] = file
+
+
+def file_changes(address: str, first: int, last: int) -> FileChanges:
+    """The files that left and came by the versions from `first` to `last`. Raises HistoryGone without a log entry."""
+    found = FileChanges()
+    for version in range(first, last + 1):
+        found.follow(logged_between(address, version))
+    return found
+
+
+def as_added(table: DeltaTable, address: str, files: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Actions of a log that add these files, which others may have removed. Raises HistoryGone where these do not say
+    enough."""
+    partitioned = bool(table.metadata().partition_columns)
+    for file in files:
+        if partitioned and file.get("partitionValues") is None:
+            problem = (
+                f"expected the partition of {file['path']} in the log entry that removes it, found none: its rows "
+                "cannot be compared. Start over with `floodmark reset`"
+            )
+            raise HistoryGone(about_table(address, problem))
+        said = {
+            "path": file["path"],
+            "partitionValues": file.get("partitionValues") or {},
+            "size": file.get("size") or 0,
+            "modificationTime": 0,
+            "dataChange": True,
+        }
+        vector = file.get("deletionVector")
+        yield json.dumps({"add": said | ({"deletionVector": vector} if vector else {})})
+
+
+def author(info: Mapping[str, Any], rule: str | None) -> str:
+    """Who made a commit that removes rows, and why, according to its metadata. `rule`: whose sink the table is."""
+    who = f"rule {rule}" if rule else "the rule that writes it"
+    if not str(info.get("app", "")).startswith("floodmark/"):
+        return "something other than a rule did it, and Floodmark reads only added rows"
+    if info.get("intent") == "empty":
+        return f"{who} was reset"
+    if "backfill" in info:
+        return f"{who} has replaced the results of an interval, in its backfill {info['backfill']}"
+    return (
+        f"{who} upserts rows by key, or replaces all of them in each run, so read its table as a lookup table "
+        "(`lookups`), not as a stream"
+    )

@@ -1,0 +1,62 @@
+"""Finds where rows of a rule's sources were removed or changed since it has read them, without a JVM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from floodmark.connectors.ports.registry import sources
+from floodmark.core.protocol.ticks import due_watermark
+from floodmark.core.rules.checks.recomputing import check_rewrites
+from floodmark.errors import Refused
+
+if TYPE_CHECKING:
+    from floodmark.connectors.ports.source import Rewrite
+    from floodmark.core.protocol.entry import Entry
+    from floodmark.core.protocol.records.head import Head
+    from floodmark.core.rules.model import OnRewrite
+    from floodmark.core.rules.rule import Rule
+
+
+def spans_rewrite(rule: Rule, begin: Entry, end: Entry) -> bool:
+    """Whether rows were removed from a source between two entries, and the rule corrects that."""
+    lines = zip(rule.streams.values(), sources(rule).values(), begin.offsets, end.offsets, strict=True)
+    corrected = ((source, one, other) for stream, source, one, other in lines if stream.on_rewrite == "correct")
+    return any(source.rewrite(one, other) is not None for source, one, other in corrected)
+
+
+def pending(rule: Rule, head: Head) -> dict[str, Rewrite]:
+    """By stream that does not skip rewrites, the first beyond what was read, whatever the rule does about it."""
+    lines = zip(sources(rule).items(), head.entry.offsets, strict=True)
+    found = {name: source.rewrite(line) for (name, source), line in lines if rule.streams[name].on_rewrite != "skip"}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def rewrites(rule: Rule, head: Head) -> dict[str, Rewrite]:
+    """Those of them that the rule corrects."""
+    return {name: one for name, one in pending(rule, head).items() if rule.streams[name].on_rewrite == "correct"}
+
+
+def watermark_due(rule: Rule, head: Head) -> int | None:
+    """How far the watermark is to advance because a correction has brought newer rows; None: it is not.
+
+    It waits for first snapshots, as it does in every epoch.
+    """
+    lines = zip(sources(rule).values(), head.entry.offsets, strict=True)
+    if not head.corrections or any(source.in_snapshot(line) for source, line in lines):
+        return None
+    return due_watermark(rule, head)
+
+
+def answered(rule: Rule, head: Head, answer: OnRewrite) -> Rule:
+    """The rule as if its file gave this answer at each stream that was rewritten and says `stop`.
+
+    Raises Refused where the answer is none for such a rule.
+    """
+    stopped = [name for name in pending(rule, head) if rule.streams[name].on_rewrite == "stop"]
+    answers = {name: rule.streams[name].model_copy(update={"on_rewrite": answer}) for name in stopped}
+    found = rule.model_copy(update={"streams": {**rule.streams, **answers}})
+    for _, problem in check_rewrites(found):
+        ways = f"start over with `floodmark reset {rule.rule}`"
+        other = f", or pass the commits over with `floodmark correct {rule.rule} --skip`" if answer == "correct" else ""
+        raise Refused(f"rule {rule.rule} cannot be corrected: {problem}. Instead, {ways}{other}")
+    return found

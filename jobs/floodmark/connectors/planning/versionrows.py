@@ -1,0 +1,55 @@
+"""Rows of a Delta table as of a version, and of some of its files, with the columns that the table has now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from py4j.java_gateway import JavaClass
+from pyspark.sql import DataFrame, SparkSession
+
+DELTA = "org.apache.spark.sql.delta"
+
+
+def rows_at(spark: SparkSession, address: str, version: int) -> DataFrame:
+    """The rows of a version. Columns that came since are null; a type that was widened is the present one."""
+    now, then = _present(spark, address), spark.read.format("delta").option("versionAsOf", version).load(address)
+    if now.schema == then.schema and not _renames(now):
+        return then
+    return _of_files(spark, now, _snapshot(then).allFiles().collectAsList())
+
+
+def rows_of_files(spark: SparkSession, address: str, added: Iterable[str]) -> DataFrame:
+    """The rows of files. `added`: for each, the action that adds it, as a log has it."""
+    actions = _class(spark, f"{DELTA}.actions.Action")
+    return _of_files(spark, _present(spark, address), [actions.fromJson(line) for line in added])
+
+
+def _present(spark: SparkSession, address: str) -> DataFrame:
+    return spark.read.format("delta").load(address)
+
+
+def _of_files(spark: SparkSession, now: DataFrame, files: Iterable[Any]) -> DataFrame:
+    listed = _class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(list(files))
+    snapshot, none = _snapshot(now), _class(spark, "scala.Option").empty()
+    frame = snapshot.deltaLog().createDataFrame(snapshot, listed, False, none)
+    relation = frame.queryExecution().analyzed().relation()
+    session: Any = spark._jsparkSession
+    return DataFrame(session.baseRelationToDataFrame(relation), spark)
+
+
+def _snapshot(frame: DataFrame) -> Any:
+    """The version of the table that a frame over all of it reads."""
+    leaves: Any = frame._jdf.queryExecution().analyzed().collectLeaves()
+    return leaves.apply(0).relation().location().getSnapshot()
+
+
+def _renames(frame: DataFrame) -> bool:
+    """Whether columns of the table can be renamed, so that an older version has other names for them."""
+    mode = _snapshot(frame).metadata().configuration().get("delta.columnMapping.mode")
+    return bool(mode.isDefined() and mode.get() != "none")
+
+
+def _class(spark: SparkSession, name: str) -> Any:
+    jvm: Any = spark._jvm
+    return JavaClass(name, jvm._gateway_client)

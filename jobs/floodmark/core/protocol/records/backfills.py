@@ -1,0 +1,105 @@
+"""Records of backfills, and of corrections, which are backfills of what a rewrite of a source touched."""
+
+from __future__ import annotations
+
+import operator
+
+from pydantic import Field
+
+from floodmark.core.protocol.digests import Digest
+from floodmark.core.protocol.records.rows import FORMAT, Counts, Failed, LogSums, Record, Written, sha
+
+
+class Restated(Record):
+    """Results in [begin, end) of event time, computed again from the input of the epochs up to `upto`.
+
+    They depend on rows of event times from `first` to before `high`. Microseconds. low: `first`, unless it is `begin`.
+    """
+
+    begin: int
+    end: int
+    low: int | None = Field(default=None, exclude_if=lambda at: at is None)
+    high: int
+    upto: int
+
+    @property
+    def first(self) -> int:
+        return self.begin if self.low is None else self.low
+
+
+class Rewritten(Record):
+    """A rewrite of a stream's source: commits in a row between two of its offsets, `since` and `upto`.
+
+    left, came: the rows that the rule reads, less those that both left and came, in all columns that it reads.
+    """
+
+    since: str
+    upto: str
+    commits: tuple[str, ...]
+    left: Digest
+    came: Digest
+
+
+class Replaced(Record):
+    """The rows of a state table that a correction replaces: `column` in [begin, end), microseconds."""
+
+    column: str
+    begin: int
+    end: int
+
+
+class Backfill(Restated):
+    """Everything of a backfill that is not a function of its input, and the computed results.
+
+    entry: the sources' offsets after epoch `upto`; those of rewritten streams after the rewrite. column: the result
+    column whose value less `shift` is a result's event time. counts: of the rows from `first` to `high`. restated: by
+    stream, those of them that had been late. digests: of each stream's folded rows, in their event time alone; results:
+    of the results; taken: of those that a sink takes, by the ledger's name, if it does not take all of them unchanged,
+    and of the rows that a state table gets. expected: as in a commit. engine: as in an intent.
+
+    A correction also has: rewrites, by stream. state: what is replaced there, by the ledger's name. maxima, log_sums:
+    as in a commit, once it has taken effect.
+    """
+
+    format: int = FORMAT
+    number: int
+    entry: str
+    column: str
+    shift: int
+    counts: dict[str, Counts]
+    restated: dict[str, int]
+    digests: dict[str, Digest]
+    results: Digest
+    taken: dict[str, Digest] = Field(default_factory=dict, exclude_if=operator.not_)
+    rule: str
+    rule_hash: str
+    expected: dict[str, Failed] = Field(default_factory=dict, exclude_if=operator.not_)
+    engine: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
+    rewrites: dict[str, Rewritten] = Field(default_factory=dict, exclude_if=operator.not_)
+    state: dict[str, Replaced] = Field(default_factory=dict, exclude_if=operator.not_)
+    maxima: dict[str, int | None] = Field(default_factory=dict, exclude_if=operator.not_)
+    log_sums: LogSums = Field(default_factory=dict, exclude_if=operator.not_)
+
+    @property
+    def digest(self) -> str:
+        """The backfill's own hash, which every commit carries."""
+        return sha(self.model_dump_json())
+
+    def of(self, sink: str) -> Digest:
+        """The digest of the results that a sink takes; `sink`: the ledger's name."""
+        return self.taken.get(sink, self.results)
+
+    @property
+    def span(self) -> Restated:
+        return Restated(begin=self.begin, end=self.end, low=self.low, high=self.high, upto=self.upto)
+
+
+class Backfilled(Record):
+    """The only commit point of a backfill. `removed`: rows that were removed, by table."""
+
+    format: int = FORMAT
+    number: int
+    intent: str
+    tables: dict[str, Written]
+    removed: dict[str, int]
+    seconds: dict[str, float] = Field(default_factory=dict)

@@ -1,0 +1,105 @@
+"""Why results of an interval of time cannot be computed again, and put in the place of those in the sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from floodmark.core.rules.checks.columns import Problem
+from floodmark.core.rules.kinds import once_only, sink_can, source_can
+from floodmark.core.rules.model import Rule
+from floodmark.core.sql.windows import grids
+from floodmark.core.sql.words.clock import at_clock
+
+if TYPE_CHECKING:
+    from floodmark.core.sql.timecolumn import TimeColumn
+
+
+def check_rewrites(rule: Rule) -> Iterator[Problem]:
+    """Check `on_rewrite`: only results of an interval can be corrected."""
+    for name, stream in rule.streams.items():
+        field = ("streams", name, "on_rewrite")
+        if stream.on_rewrite != "stop" and not source_can(stream.kind).rewrites:
+            yield field, f"expected none at a {stream.kind} source, whose rows cannot be removed or changed"
+        elif stream.on_rewrite != "stop" and rule.rebuild:
+            yield field, "expected none with `rebuild: true`: each run reads what the source holds now"
+        elif stream.on_rewrite == "correct":
+            yield from ((field, f"expected stop or skip: {why}") for why in _why_not(rule, name))
+
+
+def _why_not(rule: Rule, name: str) -> Iterator[str]:
+    """The first reason why rewrites of a stream cannot be corrected."""
+    if rule.streams[name].start != "earliest":
+        yield "with another `start` than earliest, the rule has not read all rows that can be removed or changed"
+    else:
+        yield from list(reasons_in_rule(rule))[:1]
+
+
+def reasons_in_rule(rule: Rule) -> Iterator[str]:
+    """The reasons that the rule's text alone gives."""
+    if rule.rebuild:
+        yield "each run recomputes all of it (`rebuild: true`)"
+        return
+    if rule.process is not None:
+        yield "the effect of a row in its class depends on all rows before it"
+        return
+    yield from (f"{why}, and a backfill reads them again" for why in once_only(rule))
+    yield from _of_query(rule)
+    yield from _of_sinks(rule)
+    if rule.qos == 0:
+        yield "at qos 0 epochs may be lost, and a backfill would restore their rows"
+
+
+def _of_query(rule: Rule) -> Iterator[str]:
+    from floodmark.core.sql.timecolumn import time_column_of  # parses SQL, which a run with nothing to do can avoid
+
+    query = rule.query
+    if query.running or query.top or query.collected or query.lasts:
+        yield "its results depend on all rows before them (running totals, first rows of a key, windows of rows)"
+    elif query.lookups:
+        yield "each of its epochs has read other versions of its lookup tables"
+    elif any(stream.distinct for stream in rule.streams.values()):
+        yield "its streams are `distinct`: which of several equal rows is read depends on rows before the interval"
+    elif any(spec.merges for spec in query.windows):
+        yield "it has sessions, whose bounds depend on all rows of a key"
+    elif len(grids(query.windows)) > 1:
+        yield "it has windows of several sizes; expected none, or one window(...) of a fixed size"
+    elif query.is_full_join:
+        yield "it has a FULL JOIN, of whose results each event time may be NULL"
+    elif any(at_clock(text, 0) != text for text in _texts(rule)):
+        yield "it reads the clock (current_timestamp), which differed in each epoch"
+    elif time_column_of(rule.sql, rule.event_times) is None:
+        what = "window.start or window.end" if grids(query.windows) else "the unchanged event time"
+        yield f"no column of its results has their time: expected {what} in the SELECT"
+
+
+def _texts(rule: Rule) -> list[str]:
+    """Its SQL, and the expressions of its event times."""
+    times = [stream.event_time for stream in rule.streams.values()]
+    return [rule.query.sql, *(time.expr for time in times if time and time.expr)]
+
+
+def _of_sinks(rule: Rule) -> Iterator[str]:
+    from floodmark.core.sql.timecolumn import time_column_of
+
+    tables, time_column = (
+        [sink for sink in rule.sinks if sink_can(sink.kind).stores_rows],
+        time_column_of(rule.sql, rule.event_times),
+    )
+    if not tables:
+        yield "it has no sink that is a table"
+    for sink in tables:
+        if not sink_can(sink.kind).replaces:
+            yield f"sink {sink.label} is of kind {sink.kind}, in which no rows can be replaced"
+        elif sink.key:
+            yield f"sink {sink.label} has a key: a later result may have replaced an earlier one"
+        elif time_column is not None and not has_time_column(sink.columns, time_column):
+            yield (
+                f"sink {sink.label} leaves out {time_column.column} (`columns`), which identifies the time of "
+                "its results"
+            )
+
+
+def has_time_column(columns: Sequence[str], time_column: TimeColumn) -> bool:
+    """Whether a sink that takes these columns (none: all) has the one that shows a result's time."""
+    return not columns or time_column.column in map(str.lower, columns)

@@ -1,0 +1,157 @@
+"""A correction: what rows that left a source, and rows that came in their place, change of a rule's results.
+
+1. DIFFER   the rows of the files that the rewrite removed and added; those in both are passed over.
+2. TOUCH    the interval of all results that depend on one of the others (`core.lifecycle.corrections`).
+3. COMPUTE  the interval from the sources as they are behind the rewrite, like a backfill.
+
+Then it is a backfill (`backfilling.replace_interval`), whose last row moves the offsets behind the rewrite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from floodmark.connectors.ports.registry import sinks, sources
+from floodmark.connectors.ports.source import Rewrite
+from floodmark.connectors.preflight import check_sources
+from floodmark.core.lifecycle.backfills import Interval
+from floodmark.core.lifecycle.corrections import check_correctable, nothing_touched, touched_interval
+from floodmark.core.protocol.digests import LOW, MIDDLE, Digest, digest_of
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.backfills import Replaced, Rewritten
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.watermark import later, merge
+from floodmark.errors import InputFault
+from floodmark.ledger.home import Home
+from floodmark.spark.read.batch import latest_times
+from floodmark.spark.read.digesting import HASH, Digesting
+from floodmark.spark.read.frames import tagged
+from floodmark.spark.read.narrowing import narrowed
+from floodmark.spark.rule.backfill.backfilling import Correction, Recomputed, computed
+from floodmark.spark.rule.generation import Plan
+
+NET = "_floodmark_net"  # how many more times a row came than it left
+SIDES = {"left": -1, "came": 1}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The rows of one stream that left and came. `oldest`, `newest`: event times of both; `reached`: of what came."""
+
+    left: Digest
+    came: Digest
+    oldest: int | None
+    newest: int | None
+    reached: int | None
+
+
+def compute(
+    session: SparkSession, plan: Plan, home: Home, head: Head, rewrites: Mapping[str, Rewrite], clock_ms: int
+) -> Recomputed:
+    """What the rewrites, by stream, change. All rows before them are folded. Raises Refused and InputFault."""
+    check_correctable(plan.rule, head)
+    check_sources(plan.rule, head)
+    for sink in sinks(plan.rule).values():
+        sink.check_replaceable()
+    differences = {name: _difference(session, plan, name, one, clock_ms) for name, one in rewrites.items()}
+    _refuse_ahead(plan, differences, clock_ms)
+    interval = _touched(plan, differences)
+    lines = head.lines | {name: one.upto for name, one in rewrites.items()}
+    then = replace(head, entry=Entry(clock_ms, tuple(lines[name] for name in plan.rule.streams)))
+    correction = Correction(
+        rewrites={
+            name: Rewritten(
+                since=one.since,
+                upto=one.upto,
+                commits=one.commits,
+                left=differences[name].left,
+                came=differences[name].came,
+            )
+            for name, one in rewrites.items()
+        },
+        state=_state_spans(plan, interval, head.watermark),
+        maxima=merge(head.maxima, {name: one.reached for name, one in differences.items()}),
+        log_sums=_log_sums(plan, then),
+    )
+    return computed(session, plan, home, then, interval, correction)
+
+
+def _difference(session: SparkSession, plan: Plan, name: str, rewrite: Rewrite, clock_ms: int) -> Difference:
+    stream, shape = plan.rule.streams[name], plan.fold.shape
+    sides = zip(SIDES.values(), sources(plan.rule)[name].changes(session, rewrite), strict=True)
+    frames = [
+        tagged(narrowed(rows, shape.older.get(name, {})), stream, name, shape, clock_ms * 1000).selectExpr(
+            "*", f"{sign} AS {NET}"
+        )
+        for sign, rows in sides
+    ]
+    kept = frames[0].unionAll(frames[1]).where("_k")
+    found = _net(kept, [field.name for field in shape.columns(name)], shape.prefix(name)).head()
+    assert found is not None
+    return Difference(
+        _digest(found, "left"), _digest(found, "came"), found["oldest"], found["newest"], found["reached"]
+    )
+
+
+def _net(rows: DataFrame, columns: list[str], prefix: str) -> DataFrame:
+    """One row: how many rows left and came, the sums of their hashes, and their event times."""
+    own = StructType([rows.schema[prefix + name] for name in columns])
+    hashed = Digesting(own, exact=True).hashed(rows)
+    each = hashed.groupBy(HASH).agg({NET: "sum", "_t": "max"})
+    each = each.selectExpr(HASH, f"`sum({NET})` AS {NET}", "`max(_t)` AS _t").where(f"{NET} <> 0")
+    measures = ["min(_t) AS oldest", "max(_t) AS newest", f"max(CASE WHEN {NET} > 0 THEN _t END) AS reached"]
+    for side, sign in SIDES.items():
+        times = f"greatest({NET} * {sign}, 0L)"
+        measures.append(f"coalesce(sum({times}), 0L) AS {side}_rows")
+        for half, bits in (("high", f"shiftrightunsigned({HASH}, 32)"), ("low", f"{HASH} & {LOW}L")):
+            measures.append(f"sum((({bits}) - {MIDDLE}L) * {times}) AS {side}_{half}")
+    return each.selectExpr(*measures)
+
+
+def _digest(found: Any, side: str) -> Digest:
+    return digest_of(found[f"{side}_rows"], found[f"{side}_high"], found[f"{side}_low"], {})
+
+
+def _refuse_ahead(plan: Plan, differences: Mapping[str, Difference], clock_ms: int) -> None:
+    """Raise InputFault for a row that came and would be dead in an epoch, because it is too far ahead of the clock."""
+    latest = latest_times(plan.rule, plan.fold.shape, clock_ms)
+    for name, one in differences.items():
+        if one.reached is not None and one.reached > latest[name]:
+            raise InputFault(
+                f"rule {plan.rule.rule}, stream {name}: a rewrite of the source has brought a row with an event time "
+                "further ahead of the clock than max_ahead allows. Nothing was written. Correct the row in the "
+                "source, or raise `max_ahead`"
+            )
+
+
+def _touched(plan: Plan, differences: Mapping[str, Difference]) -> Interval:
+    oldest = min((one.oldest for one in differences.values() if one.oldest is not None), default=None)
+    newest: int | None = None
+    for one in differences.values():
+        newest = later(newest, one.newest)
+    if oldest is None or newest is None:
+        return nothing_touched(plan.rule)
+    return touched_interval(plan.rule, oldest, newest)
+
+
+def _state_spans(plan: Plan, interval: Interval, watermark: int | None) -> dict[str, Replaced]:
+    """The rows of the interval that state still has, by the ledger's name of the table."""
+    needed, found = plan.fold.needed_from(watermark), {}
+    begin = interval.low if needed is None else max(interval.low, needed)
+    for name in plan.fold.tables:
+        column = plan.fold.time_of(name)
+        assert column is not None
+        found[f"state/{name}"] = Replaced(column=column, begin=begin, end=max(begin, interval.high))
+    return found
+
+
+def _log_sums(plan: Plan, then: Head) -> dict[str, str]:
+    """The log sums of what the rule has read after the correction."""
+    lines = zip(sources(plan.rule).items(), then.entry.offsets, strict=True)
+    found = {name: source.log_sum(line) for (name, source), line in lines}
+    return {name: one for name, one in found.items() if one is not None}

@@ -1,0 +1,50 @@
+"""Manual run: answer a rewrite of a source that has stopped the rule (`floodmark correct`)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from floodmark_airflow.triggers.fields import Flag, asks
+from floodmark_airflow.triggers.operations import Operation, head_of, ledger_of
+
+if TYPE_CHECKING:
+    from floodmark.core.rules.rule import Rule
+    from floodmark_airflow.tries import Tries
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correct(Operation):
+    """Recomputes what the rewrites change, or passes them over; then the rule runs."""
+
+    name: ClassVar = "correct"
+    about: ClassVar = "recompute what a DELETE, UPDATE or overwrite of a source changes, or pass it over"
+    skip: bool = asks(Flag("skip", "pass the commits over: neither what they remove nor what they add counts"))
+
+    def preview(self, rule: Rule) -> str:
+        from floodmark.connectors.planning.rewrites import answered, pending
+
+        head = head_of(rule)
+        found = pending(rule, head)
+        if not found:
+            raise AirflowSkipException("no row that the rule has read was removed or changed")
+        answered(rule, head, "skip" if self.skip else "correct")
+        commits = ", ".join(f"{commit} of stream {name}" for name, one in found.items() for commit in one.commits)
+        return f"{'passing over' if self.skip else 'correcting after'} {commits}"
+
+    def done(self, rule: Rule, tries: Tries) -> str | None:
+        """A try may have passed a commit over in the epoch that it then committed."""
+        ledger = ledger_of(rule)
+        rows = [row for row in ledger.rows if row.generation == ledger.begun.generation]
+        bodies = [(row, json.loads(row.body)) for row in rows if row.kind in ("backfill", "backfilled", "intent")]
+        begun = {body["number"] for row, body in bodies if row.kind == "backfill" and "rewrites" in body}
+        ours = [body["number"] for row, body in bodies if row.kind == "backfilled" and row.run in tries]
+        corrected = [number for number in ours if number in begun]
+        skipped = [row.epoch for row, body in bodies if row.kind == "intent" and "skipped" in body and row.run in tries]
+        committed = [epoch for epoch in skipped if epoch <= ledger.begun.epoch]
+        if self.skip:
+            return f"epoch {committed[-1]} has passed them over" if committed else None
+        return f"correction {corrected[-1]} is committed" if corrected else None

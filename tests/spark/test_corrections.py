@@ -1,0 +1,363 @@
+"""After rows of a source were removed or changed, a rule that corrects has what plain batch gives of what is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from support.corrected import CORRECT, FORMS, SIZE, at, aware, flow_of, proven, same_as_batch, sink, watermark
+from support.crash import Crash, crash_at, put_reach
+from support.flow import SESSIONS, SLICED, TUMBLING, Flow, event
+from support.oracle import ordered
+from support.running import run
+from typer.testing import CliRunner
+
+from floodmark.cli.app import app
+from floodmark.cli.commands import correct as cli_correct
+from floodmark.connectors.news import look
+from floodmark.connectors.ports.registry import sources
+from floodmark.core.protocol.crashpoints import CORRECTION_POINTS
+from floodmark.errors import HistoryGone, InputFault, RuleInvalid
+
+FIRST = [
+    event(s, k, v, n)
+    for s, k, v, n in (
+        (0, "a", 1.0, 1),
+        (12, "a", 0.5, 6),
+        (10, "b", 2.0, 3),
+        (70, "a", 4.0, 1),
+        (80, "b", 3.0, 4),
+        (84, "b", 0.5, 6),
+    )
+]
+MORE = [event(130, "a", 8.0, 5), event(140, "c", 1.5, 7), event(400, "b", 1.0, 1), event(415, "a", 2.5, 3)]
+
+
+def frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
+    return spark.createDataFrame(rows, "at timestamp, k string, v double, n bigint").coalesce(1)
+
+
+def delete(spark: SparkSession, table: str) -> None:
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE n = 3")
+
+
+def update(spark: SparkSession, table: str) -> None:
+    spark.sql(f"UPDATE delta.`{table}` SET v = v + 100, k = 'z' WHERE k = 'a'")
+
+
+def move(spark: SparkSession, table: str) -> None:
+    """Rows come into other windows, some of them later than any before."""
+    spark.sql(f"UPDATE delta.`{table}` SET at = at + INTERVAL 65 SECONDS WHERE k = 'b'")
+
+
+def merge(spark: SparkSession, table: str) -> None:
+    frame(spark, [event(70, "a", 40.0, 2), event(440, "new", 1.0, 8)]).createOrReplaceTempView("changes")
+    spark.sql(f"MERGE INTO delta.`{table}` t USING changes c ON t.at = c.at AND t.k = c.k "
+              "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")  # fmt: skip
+
+
+def overwrite(spark: SparkSession, table: str) -> None:
+    writer = frame(spark, [event(65, "a", 7.0, 7), event(75, "new", 9.0, 9)]).write.format("delta").mode("overwrite")
+    writer.option("replaceWhere", "at >= '2001-01-01T00:01:00Z' AND at < '2001-01-01T00:02:00Z'").save(table)
+
+
+def restore(spark: SparkSession, table: str) -> None:
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 0")
+
+
+Rewriting = Callable[[SparkSession, str], None]
+REWRITES: dict[str, Rewriting] = {one.__name__: one for one in (delete, update, move, merge, overwrite, restore)}
+
+
+IN_CI = {
+    ("delete", "slices"), ("update", "rows"), ("move", "hopping"), ("merge", "slices"), ("overwrite", "single rows"),
+    ("restore", "rows"), ("delete", "over"), ("merge", "join"),
+}  # fmt: skip
+EACH = [(how, form) for how in REWRITES for form in FORMS]
+
+
+@pytest.mark.parametrize(
+    ("how", "form"), [one if one in IN_CI else pytest.param(*one, marks=pytest.mark.prove) for one in EACH]
+)
+def test_the_sinks_are_what_batch_gives_of_the_source_as_it_is_now(
+    spark: SparkSession, place: Path, how: str, form: str
+) -> None:
+    flow = flow_of(place, form)
+    flow.arrive(FIRST)
+    flow.arrive(MORE)
+    run(spark, flow)
+    REWRITES[how](spark, flow.source)
+    done = run(spark, flow)
+    assert len(done.corrections) == 1
+    same_as_batch(spark, flow)
+    proven(flow)
+    flow.arrive([event(500, "a", 3.0, 1), event(700, "b")])
+    run(spark, flow)
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+KILLS = [(form, point) for form in ("slices", "rows") for point in CORRECTION_POINTS]
+KILLED_IN_CI = {("slices", "backfill.state.after"), ("rows", "backfill.sink.after")}
+
+
+@pytest.mark.parametrize(
+    ("form", "point"), [one if one in KILLED_IN_CI else pytest.param(*one, marks=pytest.mark.prove) for one in KILLS]
+)
+def test_killed_anywhere_it_is_done_once(spark: SparkSession, place: Path, form: str, point: str) -> None:
+    flow = flow_of(place, form)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    move(spark, flow.source)
+    flow.arrive([event(480, "late to the party"), event(500)])
+    with crash_at(point) as planned, pytest.raises(Crash):
+        run(spark, flow)
+    assert planned.fired
+    run(spark, flow)
+    head = flow.ledger().head
+    assert head is not None and head.corrections == 1 and head.backfill is None
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+def test_a_source_is_followed_through_many_commits_of_each_kind(spark: SparkSession, place: Path) -> None:
+    """Rewrites in a row are one correction; what was added between two of them is an epoch between two corrections."""
+    flow = flow_of(place, "slices", sinks=1)
+    flow.arrive(FIRST)
+    run(spark, flow)
+    for rows in (MORE, [event(450, n=3), event(460, "c")], [event(520, "b", n=3), event(700)]):
+        flow.arrive(rows)
+        delete(spark, flow.source)
+        move(spark, flow.source)
+        spark.sql(f"OPTIMIZE delta.`{flow.source}`")
+    done = run(spark, flow)
+    assert ([len(one.commits) for one in done.corrections], len(done.epochs)) == ([2, 2, 2], 3)
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+def test_a_rewrite_that_comes_while_a_run_plans_is_no_part_of_an_epoch(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, "slices", sinks=1)
+    flow.arrive(FIRST)
+    run(spark, flow)
+    flow.arrive(MORE)
+    seen: list[str] = []
+
+    def reach(rule: str, point: str, epoch: int | None = None) -> None:
+        if point == "offsets.before" and not seen:
+            seen.append(point)
+            delete(spark, flow.source)
+            flow.arrive([event(480, "b"), event(700, "c")])
+
+    with pytest.MonkeyPatch.context() as patch:
+        put_reach(patch, reach)
+        done = run(spark, flow)
+    assert (len(done.corrections), len(done.epochs)) == (1, 2), "an epoch before it, and one after it"
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+def test_windows_end_by_rows_that_only_a_merge_has_brought(spark: SparkSession, place: Path) -> None:
+    """A table that is only merged into never has an epoch with rows; the watermark advances all the same."""
+    flow = flow_of(place, "slices", sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    merge(spark, flow.source)  # it brings a row of 440 s
+    run(spark, flow)
+    assert watermark(flow) == at(440) - timedelta(seconds=30)
+    assert look(flow.rule(), flow.home).why is None
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+def test_nothing_is_corrected_after_commits_that_change_no_rows(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, "rows", sinks=1)
+    for rows in (FIRST, MORE):
+        flow.arrive(rows)
+    run(spark, flow)
+    source = f"delta.`{flow.source}`"
+    for sql in (
+        f"OPTIMIZE {source} ZORDER BY (k)",
+        f"ALTER TABLE {source} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+        f"ALTER TABLE {source} ADD CONSTRAINT positive CHECK (v > -1000)",
+        f"REORG TABLE {source} APPLY (PURGE)",
+        f"VACUUM {source}",
+    ):
+        spark.sql(sql)
+    assert look(flow.rule(), flow.home).why is None
+    flow.arrive([event(700)])
+    done = run(spark, flow)
+    assert (len(done.epochs), done.corrections) == (1, [])
+    same_as_batch(spark, flow)
+
+
+def test_rows_that_the_rule_does_not_tell_apart_change_nothing(spark: SparkSession, place: Path) -> None:
+    """A rewrite that only changes a column which the rule does not read is recorded, and touches no result."""
+    counts = "SELECT window.start AS start, k, count(*) AS c FROM events GROUP BY window(at, '1 minute'), k"
+    flow = Flow(place, sql=counts, stream=CORRECT, sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    files = sorted(file["file"] for file in spark.read.format("delta").load(flow.sink()).selectExpr(
+        "_metadata.file_path AS file").distinct().collect())  # fmt: skip
+    spark.sql(f"UPDATE delta.`{flow.source}` SET v = 0")
+    (found,) = run(spark, flow).corrections
+    assert (found.left, found.came, set(found.replaced.values())) == (0, 0, {(0, 0)})
+    assert files == sorted(file["file"] for file in spark.read.format("delta").load(flow.sink()).selectExpr(
+        "_metadata.file_path AS file").distinct().collect())  # fmt: skip
+    proven(flow)
+
+
+def test_skipped_commits_are_passed_over_counted_and_named(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, stream={"on_rewrite": "skip"}, sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    before = sink(flow)
+    delete(spark, flow.source)
+    assert look(flow.rule(), flow.home).why is None
+    flow.arrive([event(440, "d")])
+    (epoch,) = run(spark, flow).epochs
+    assert epoch.skipped == {"events": ("version 1 (DELETE)",)}
+    head = flow.ledger().head
+    assert head is not None and head.skipped == {"events": 1}
+    assert sink(flow) == before
+    proven(flow)
+
+
+def test_a_rule_that_stopped_goes_on_once_its_file_says_how(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    delete(spark, flow.source)
+    with pytest.raises(HistoryGone, match=r"on_rewrite: correct.*on_rewrite: skip"):
+        check_streams_of(flow)
+    with pytest.raises(HistoryGone):
+        run(spark, flow)
+    flow.stream = CORRECT
+    run(spark, flow)
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+def check_streams_of(flow: Flow) -> None:
+    head = flow.ledger().head
+    assert head is not None
+    for name, source in sources(flow.rule()).items():
+        source.check_appended(head.lines[name])
+
+
+def test_a_row_that_would_be_dead_stops_the_correction_and_nothing_is_lost(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, "slices", sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    before = sink(flow)
+    spark.sql(f"UPDATE delta.`{flow.source}` SET at = '2999-01-01' WHERE n = 3")
+    with pytest.raises(InputFault, match="further ahead of the clock"):
+        run(spark, flow)
+    assert sink(flow) == before
+    spark.sql(f"UPDATE delta.`{flow.source}` SET at = '2001-01-01T00:00:20Z' WHERE at > '2900-01-01'")
+    run(spark, flow)
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+def test_rules_that_read_the_sink_follow_a_correction_and_a_backfill(spark: SparkSession, place: Path) -> None:
+    first = flow_of(place, "slices", sinks=1)
+    first.sql = "SELECT window.start AS start, window.end AS at, k, count(*) AS n, sum(v) AS v FROM events GROUP BY window(at, '1 minute'), k"  # noqa: E501
+    second = Flow(place, name="second", sinks=1, stream={**CORRECT, "delta": first.sink()}, sql=TUMBLING)
+    first.arrive([*FIRST, *MORE, event(900)])
+    for one in (first, second):
+        run(spark, one)
+    for rewrite in (delete, move):
+        rewrite(spark, first.source)
+        for one in (first, second):
+            run(spark, one)
+        head = second.ledger().head
+        assert head is not None
+        spark.read.format("delta").load(first.sink()).createOrReplaceTempView("events")
+        rows = [row.asDict() for row in spark.sql(TUMBLING).collect()]
+        assert sink(second) == ordered(
+            tuple(row.values()) for row in rows if aware(row["start"]) + SIZE <= watermark(second)
+        )
+        proven(first)
+        proven(second)
+
+
+def said(flow: Flow, *words: str, code: int = 0) -> str:
+    flow.write_rule()
+    words = (*words, "--rules", str(flow.root / "rules"), "--home", str(flow.home))
+    done = CliRunner().invoke(app, ["correct", flow.name, *words])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_the_command_shows_first_and_answers_once(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_correct, "with_spark", lambda rule, master, work: work(spark))
+    flow = Flow(place, sql=SLICED, sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    assert "there is nothing to correct" in said(flow, "--dry-run")
+    delete(spark, flow.source)
+    rows, version = len(flow.ledger().rows), DeltaTable(flow.sink()).version()
+    found = json.loads(said(flow, "--dry-run", "--json"))
+    assert found["rewrites"] == {"events": {"commits": ["version 1 (DELETE)"], "left": 2, "came": 0}}
+    (change,) = found["sinks"].values()
+    before = sink(flow)
+    assert (len(flow.ledger().rows), DeltaTable(flow.sink()).version()) == (rows, version)
+    assert "2 rows left and 0 came by version 1 (DELETE)" in said(flow)
+    same_as_batch(spark, flow)
+    assert len(before) - len(sink(flow)) == change["before"] - change["after"] > 0
+    proven(flow)
+    flow.arrive([event(500, "later")])
+    run(spark, flow)  # the file still says nothing, and nothing new was rewritten
+    update(spark, flow.source)
+    with pytest.raises(HistoryGone):
+        run(spark, flow)
+    assert "cannot forget them" in said(flow, "--skip", code=2)
+    said(flow, "--yes")
+    same_as_batch(spark, flow)
+
+
+def test_the_command_passes_over_what_is_not_to_count(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule whose results cannot be corrected is told so, with the ways that work."""
+    monkeypatch.setattr(cli_correct, "with_spark", lambda rule, master, work: work(spark))
+    flow = Flow(place, sql=SESSIONS, sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    before = sink(flow)
+    delete(spark, flow.source)
+    refused = said(flow, code=2)
+    assert "it has sessions" in refused and "floodmark reset counted" in refused and "--skip" in refused
+    assert "passed over version 1 (DELETE)" in said(flow, "--skip")
+    assert sink(flow) == before
+    proven(flow)
+
+
+def test_a_rule_may_read_a_sink_that_has_a_key(spark: SparkSession, place: Path) -> None:
+    """Each upsert changes rows of the sink, and the rule behind it follows."""
+    newest = Flow(place, name="newest", sql="SELECT k, at, v, n FROM events", stream={"lateness": None})
+    newest.settings = {"sinks": [{"delta": newest.sink(), "key": ["k"], "newest": "at"}]}
+    windows = Flow(place, name="windows", sinks=1, stream={"delta": None, "rule": "newest"})
+    newest.write_rule()
+    with pytest.raises(RuleInvalid, match="follow the changes with `on_rewrite: correct`"):
+        windows.rule()
+    windows.stream = {**windows.stream, **CORRECT}
+    for rows in (FIRST, MORE, [event(450, "a"), event(460, "b")], [event(900, "c")]):
+        newest.arrive(rows)
+        for one in (newest, windows):
+            run(spark, one)
+    spark.read.format("delta").load(newest.sink()).createOrReplaceTempView("events")
+    found = [tuple(row) for row in spark.sql(TUMBLING).collect()]
+    expected = ordered(row for row in found if aware(row[0]) + SIZE <= watermark(windows))
+    assert sink(windows) == expected != []
+    proven(newest)
+    proven(windows)

@@ -1,0 +1,193 @@
+"""What a correction recomputes, how the ledger's head follows it, and what is refused; in pure code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from support.flow import HOPPING, RUNNING, SESSIONS, SLICED, STATELESS, TUMBLING, TWO_WINDOWS, Flow
+
+from floodmark.connectors.delta.rewrites import FileChanges, as_added, rewriting
+from floodmark.core.lifecycle.backfills import window_of
+from floodmark.core.lifecycle.changes import check_edit, check_keeps_corrections
+from floodmark.core.lifecycle.corrections import check_correctable, nothing_touched, touched_interval
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Commit
+from floodmark.core.protocol.ticks import due_watermark
+from floodmark.core.rules.rule import Rule
+from floodmark.errors import HistoryGone, Refused, RuleChanged, RuleInvalid
+from floodmark.ledger.delta.tablelog import DataCommit
+
+SECOND, MINUTE = 1_000_000, 60_000_000
+CORRECT = {"on_rewrite": "correct"}
+
+
+def rule_of(root: Path, **how: Any) -> Rule:
+    return Flow(root.resolve(), **{"stream": CORRECT, **how}).rule()
+
+
+def head(rule: Rule, watermark: int | None = 10 * MINUTE, **changed: Any) -> Head:
+    begun = Commit(entry="v1\n{}", watermark=None, maxima={}, heard={}, rule=rule.to_json())
+    return replace(Head(1, "", 1, "token", 3, Entry(0, ()), watermark, {}, rule, begun), **changed)
+
+
+@pytest.mark.parametrize("sql", [TUMBLING, HOPPING, SLICED])
+@pytest.mark.parametrize(
+    ("oldest", "newest"),
+    [
+        (0, 0),
+        (59 * SECOND, MINUTE),
+        (MINUTE - 1, MINUTE - 1),
+        (MINUTE, 2 * MINUTE - 1),
+        (MINUTE + 1, MINUTE + 1),
+        (5 * SECOND - 1, 5 * SECOND - 1),
+        (5 * SECOND, 250 * SECOND),
+        (64 * SECOND, 65 * SECOND),
+    ],
+)
+def test_every_window_that_holds_a_touched_row_is_recomputed_and_no_window_beside(
+    tmp_path: Path, sql: str, oldest: int, newest: int
+) -> None:
+    rule = rule_of(tmp_path, sql=sql)
+    found, window = touched_interval(rule, oldest, newest), window_of(rule)
+    assert window is not None
+    starts = range(window.offset_us - 100 * window.slide_us, 10 * MINUTE, window.slide_us)
+    touched = [at for at in starts if at <= newest and at + window.size_us > oldest]
+    assert [at for at in starts if found.begin <= at < found.end] == touched
+    assert found.high == touched[-1] + window.size_us, "all rows of these windows are read"
+
+
+def test_of_a_stateless_rule_the_rows_of_the_touched_times_are_recomputed(tmp_path: Path) -> None:
+    found = touched_interval(rule_of(tmp_path, sql=STATELESS), 5, 9)
+    assert (found.begin, found.end, found.high) == (5, 10, 10)
+    none = nothing_touched(rule_of(tmp_path, sql=STATELESS))
+    assert none.begin == none.end == none.high
+
+
+AROUND = """
+SELECT at, k, count(*) OVER (PARTITION BY k ORDER BY at RANGE BETWEEN INTERVAL '40' SECONDS PRECEDING
+       AND INTERVAL '1' SECOND FOLLOWING) AS c FROM events
+"""
+WINDOWED = f"SELECT window.start AS start, k, sum(c) AS c FROM ({AROUND}) GROUP BY window(at, '1 minute'), k"
+
+
+def test_results_that_look_around_a_row_are_touched_as_far_as_they_look(tmp_path: Path) -> None:
+    found = touched_interval(rule_of(tmp_path, sql=AROUND), MINUTE, 2 * MINUTE)
+    assert (found.begin, found.end) == (MINUTE - SECOND, 2 * MINUTE + 40 * SECOND + 1)
+    assert (found.low, found.high) == (found.begin - 40 * SECOND, found.end + SECOND)
+
+
+@pytest.mark.parametrize("at", [0, SECOND - 1, SECOND, 20 * SECOND - 1, 20 * SECOND])
+def test_windows_over_such_results_are_touched_with_them(tmp_path: Path, at: int) -> None:
+    found = touched_interval(rule_of(tmp_path, sql=WINDOWED), MINUTE + at, MINUTE + at)
+    assert (found.begin, found.end) == (0 if at < SECOND else MINUTE, 3 * MINUTE if at >= 20 * SECOND else 2 * MINUTE)
+    assert (found.low, found.high) == (found.begin - 40 * SECOND, found.end + SECOND)
+
+
+def test_newer_rows_that_came_advance_the_watermark_once(tmp_path: Path) -> None:
+    rule = rule_of(tmp_path)  # a lateness of 30 seconds
+    before = head(rule, MINUTE, maxima={"events": MINUTE + 30 * SECOND}, corrections=1)
+    assert due_watermark(rule, before) is None
+    raised = replace(before, maxima={"events": 5 * MINUTE})
+    assert due_watermark(rule, raised) == 5 * MINUTE - 30 * SECOND
+    assert due_watermark(rule, replace(raised, corrections=0)) is None, "only a correction raises them alone"
+    assert due_watermark(rule, replace(raised, open=object())) is None  # type: ignore[arg-type]
+
+
+REFUSED = {
+    "sessions": ({"sql": SESSIONS}, "it has sessions"),
+    "two windows": ({"sql": TWO_WINDOWS}, "windows of several sizes"),
+    "totals": (
+        {"sql": RUNNING, "settings": {"unbounded": True, "sinks": [{"delta": "/lake/out", "key": ["k"]}]}},
+        "depend on all rows before them",
+    ),
+    "qos": ({"settings": {"qos": 0}}, "at qos 0"),
+    "start": ({"stream": {**CORRECT, "start": "latest"}}, "has not read all rows that can be removed"),
+    "rebuild": ({"settings": {"rebuild": True, "epoch": "none"}}, "each run reads what the source holds now"),
+    "word": ({"stream": {"on_rewrite": "undo"}}, "expected stop"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_corrected_is_refused_where_it_is_written(tmp_path: Path, what: str) -> None:
+    how, why = REFUSED[what]
+    with pytest.raises(RuleInvalid, match=rf"streams\.events\.on_rewrite: .*{why}"):
+        rule_of(tmp_path, **how)
+
+
+def test_progress_that_cannot_be_corrected_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    rule = rule_of(tmp_path)
+    check_correctable(rule, head(rule))
+    with pytest.raises(Refused, match=r"rows from before a reset.*floodmark reset counted.*on_rewrite: skip"):
+        check_correctable(rule, head(rule, kept_output=True))
+
+
+@pytest.mark.parametrize(("old", "new"), list(permutations(("stop", "skip", "correct"), 2)))
+def test_what_a_rewrite_means_may_be_edited(tmp_path: Path, old: str, new: str) -> None:
+    check_edit(*(rule_of(tmp_path, stream={"on_rewrite": how}) for how in (old, new)))
+
+
+def test_what_was_corrected_cannot_be_skipped_afterwards(tmp_path: Path) -> None:
+    skipping = rule_of(tmp_path, stream={"on_rewrite": "skip"})
+    check_keeps_corrections(skipping, 0)
+    check_keeps_corrections(rule_of(tmp_path), 1)
+    with pytest.raises(RuleChanged, match=r"expected `on_rewrite: correct` or `stop` at stream events, found skip"):
+        check_keeps_corrections(skipping, 1)
+
+
+def commit(version: int, removes: bool) -> DataCommit:
+    return DataCommit(version, 1, 1, removes, {})
+
+
+@pytest.mark.parametrize(
+    ("removes", "versions"), [([], []), ([0, 0], []), ([0, 1], [1]), ([1, 1, 0, 1], [0, 1]), ([0, 1, 1], [1, 2])]
+)
+def test_rewrites_in_a_row_are_one(removes: list[int], versions: list[int]) -> None:
+    found = rewriting(commit(version, bool(one)) for version, one in enumerate(removes))
+    assert [one.version for one in found] == versions
+
+
+def add(path: str, vector: str | None = None) -> dict[str, Any]:
+    return {"add": {"path": path, "size": 1, **({"deletionVector": {"p": vector}} if vector else {})}}
+
+
+def remove(path: str, vector: str | None = None) -> dict[str, Any]:
+    return {"remove": add(path, vector)["add"]}
+
+
+FOLLOWED = {
+    "copied": ([[remove("a"), add("b")]], ["a"], ["b"]),
+    "passed through": ([[remove("a"), add("b")], [remove("b"), add("c")]], ["a"], ["c"]),
+    "put back": ([[remove("a")], [add("a")]], [], []),
+    "added and removed": ([[add("a")], [remove("a")]], [], []),
+    "marked": ([[remove("a"), add("a", "v")]], ["a"], ["a"]),
+    "marked twice": ([[remove("a"), add("a", "v")], [remove("a", "v"), add("a", "w")]], ["a"], ["a"]),
+    "the order in a commit does not matter": ([[add("a", "v"), remove("a")]], ["a"], ["a"]),
+}
+
+
+@pytest.mark.parametrize("what", FOLLOWED)
+def test_files_that_only_pass_through_are_not_compared(what: str) -> None:
+    commits, left, came = FOLLOWED[what]
+    found = FileChanges()
+    for actions in commits:
+        found.follow(actions)
+    assert ([path for path, _ in found.left], [path for path, _ in found.came]) == (left, came)
+
+
+def test_a_removed_file_is_read_as_one_that_was_added(tmp_path: Path) -> None:
+    rows = pa.table({"p": ["1"], "n": [1]})
+    write_deltalake(tmp_path, rows, partition_by=["p"])
+    table = DeltaTable(tmp_path)
+    vector = {"storageType": "u", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+    file = {"path": "a", "partitionValues": {"p": "1"}, "size": 7, "deletionVector": vector}
+    (line,) = as_added(table, str(tmp_path), [file])
+    assert '"partitionValues": {"p": "1"}' in line and '"pathOrInlineDv": "x"' in line and '"dataChange": true' in line
+    with pytest.raises(HistoryGone, match="expected the partition of a in the log entry that removes it"):
+        list(as_added(table, str(tmp_path), [{"path": "a", "size": 7}]))
