@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from bench import contenders, digests, processes, small, state, windows
+from bench import contenders, corrections, digests, processes, small, state, windows
 from bench.events import write_events
 from bench.questions import Questions
 from bench.table import Line, Measured, show
@@ -28,8 +28,9 @@ from floodmark.spark.session.session import root_session
 
 KEYS = {"1 k": 1_000, "1 M": 1_000_000}
 EPOCHS = (1, 10)
+A_DAY = 100_000  # rows, of a year that is corrected
 WARM_ROWS = 200_000
-PARTS = ("throughput", "digests", "windows", "small", "state", "nexmark", "processes", "cold")
+PARTS = ("throughput", "digests", "windows", "corrections", "small", "state", "nexmark", "processes", "cold")
 
 
 class Bench:
@@ -129,6 +130,8 @@ def main() -> None:
     if "windows" in given.only:
         every, tenth = (bench.events(rows, KEYS["1 k"]) for rows in (given.rows, given.rows // 10))
         lines += told(*windows.hopping(bench.spark, every, tenth, bench.work, given.repeats))
+    if "corrections" in given.only:
+        lines += told(*corrections.one_day(bench.spark, bench.work(), A_DAY, given.repeats))
     if "small" in given.only:
         lines += small.warm_epoch(bench.spark, bench.work()) + small.ledger_rows(bench.work())
     if "state" in given.only:
