@@ -26,14 +26,18 @@ def spans_rewrite(rule: Rule, begin: Entry, end: Entry) -> bool:
 
 def pending(rule: Rule, head: Head) -> dict[str, Rewrite]:
     """By stream that does not skip rewrites, the first beyond what was read, whatever the rule does about it."""
-    lines = zip(sources(rule).items(), head.entry.offsets, strict=True)
-    found = {name: source.rewrite(line) for (name, source), line in lines if rule.streams[name].on_rewrite != "skip"}
-    return {name: one for name, one in found.items() if one is not None}
+    return _beyond(rule, head, "stop", "correct")
 
 
 def rewrites(rule: Rule, head: Head) -> dict[str, Rewrite]:
-    """Those of them that the rule corrects."""
-    return {name: one for name, one in pending(rule, head).items() if rule.streams[name].on_rewrite == "correct"}
+    """Those of them that the rule corrects. The logs of other streams are not read: each run asks."""
+    return _beyond(rule, head, "correct")
+
+
+def _beyond(rule: Rule, head: Head, *answers: OnRewrite) -> dict[str, Rewrite]:
+    lines = zip(sources(rule).items(), head.entry.offsets, strict=True)
+    found = {name: source.rewrite(line) for (name, source), line in lines if rule.streams[name].on_rewrite in answers}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def watermark_due(rule: Rule, head: Head) -> int | None:

@@ -104,7 +104,12 @@ def _of_progress(rule: Rule, head: Head) -> Iterator[str]:
     for sink in rule.sinks:
         if sink_can(sink.kind).stores_rows and not _is_known(sink, head):
             yield f"sink {sink.label} is new, and no epoch has written to it yet: run the rule first"
-    yield from reasons_in_older_texts(rule, head)
+    yield from reasons_in_sinks(rule, head)
+
+
+def reasons_in_sinks(rule: Rule, head: Head) -> Iterator[str]:
+    """The reasons that the rows in its sinks give."""
+    yield from _of_older_texts(rule, head)
     if head.kept_output:
         yield "its sinks have rows from before a reset, which this generation has not read"
 
@@ -115,7 +120,7 @@ def _is_known(sink: Sink, head: Head) -> bool:
     return PREFIX + str(sink.address) in head.table_ids
 
 
-def reasons_in_older_texts(rule: Rule, head: Head) -> Iterator[str]:
+def _of_older_texts(rule: Rule, head: Head) -> Iterator[str]:
     """Reasons from older rule texts: sinks hold rows from SQL whose time column may have been another."""
     time_column = time_column_of(rule.sql, rule.event_times)
     if time_column is None:

@@ -6,10 +6,10 @@ outside of the interval depends on the rows that left and came.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-from floodmark.core.lifecycle.backfills import Interval, reach_of, reasons_in_older_texts, window_of
+from floodmark.core.lifecycle.backfills import Interval, reach_of, reasons_in_sinks, window_of
 from floodmark.core.protocol.records.backfills import Rewritten
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.rule import Rule
@@ -33,19 +33,13 @@ def nothing_touched(rule: Rule) -> Interval:
 
 def check_correctable(rule: Rule, head: Head) -> None:
     """Raise Refused where the rule's progress does not let its results be corrected, with the ways that work."""
-    found = next(_why_not(rule, head), None)
+    found = next(reasons_in_sinks(rule, head), None)
     if found is not None:
         raise Refused(
             f"rule {rule.rule}: a source was rewritten, and the rule cannot be corrected: {found}. Nothing was read. "
             f"Instead, `floodmark reset {rule.rule}` recomputes everything from the start of the input, and "
             "`on_rewrite: skip` at the stream passes such commits over"
         )
-
-
-def _why_not(rule: Rule, head: Head) -> Iterator[str]:
-    yield from reasons_in_older_texts(rule, head)
-    if head.kept_output:
-        yield "its sinks have rows from before a reset, which this generation has not read"
 
 
 def counts_of(rewrites: Mapping[str, Rewritten]) -> tuple[int, int]:

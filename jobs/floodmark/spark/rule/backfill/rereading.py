@@ -46,7 +46,8 @@ def read_interval(
         gone = _by_stream(plan, dead)
     if any(gone.values()):
         left = without(rows, dead, _stopping(plan))
-        found = {name: count - _by_stream(plan, left)[name] for name, count in _by_stream(plan, rows).items()}
+        before, after = _by_stream(plan, rows), _by_stream(plan, left)
+        found = {name: count - after[name] for name, count in before.items()}
         if not corrected:
             _check_all_found(plan, sum(gone.values()), sum(found.values()))
         rows, gone = left, found
