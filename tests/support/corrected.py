@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from floodmark.audit.certificate import audit
-from support.flow import HOPPING, OVER, SLICED, START, STATELESS, TUMBLING, Flow, rows_of
+from support.flow import HOPPING, OVER, RUNNING, SLICED, START, STATELESS, TUMBLING, Flow, rows_of
 from support.oracle import ordered
 
 Rows = list[tuple[Any, ...]]
@@ -32,6 +34,58 @@ FORMS = {
     "join": BEHIND,
     "windows of a join": JOINED,
 }
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """A rule whose sinks have a key. sink: its other settings. whole: plain SQL over the source for what a sink is to
+    hold, where that is not the rule's own. lateness: of its stream."""
+
+    sql: str
+    key: tuple[str, ...]
+    sink: Mapping[str, Any] = field(default_factory=dict)
+    whole: str | None = None
+    lateness: str | None = None
+
+    @property
+    def grows(self) -> bool:
+        """Whether its state has rows of each key."""
+        return "GROUP BY k" in self.sql or "row_number" in self.sql
+
+
+FIRSTS = "SELECT k, at, v, n{} FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY v DESC, n, at) AS place FROM events) WHERE place <= {}"  # noqa: E501
+NEWEST = "SELECT k, at, v, n FROM events WHERE n <> 7"
+KEYED = {
+    "totals": Keyed("SELECT k, count(*) AS c, sum(v) AS s, max(n) AS m, min(at) AS low FROM events GROUP BY k", ("k",)),
+    "totals of expressions": Keyed(RUNNING, ("K",)),
+    "totals that delete": Keyed(
+        "SELECT k, count(*) AS c, sum(n) AS s FROM events GROUP BY k",
+        ("k",),
+        {"delete": "s > 12"},
+        "SELECT k, count(*) AS c, sum(n) AS s FROM events GROUP BY k HAVING NOT sum(n) > 12",
+    ),
+    "first row": Keyed(FIRSTS.format("", 1), ("k",)),
+    "first two rows": Keyed(FIRSTS.format(", place", 2), ("k", "place")),
+    "newest row": Keyed(
+        NEWEST,
+        ("k",),
+        {"newest": "at"},
+        f"SELECT k, at, v, n FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY at DESC, n DESC, v DESC) AS p FROM ({NEWEST})) WHERE p = 1",  # noqa: E501
+    ),
+    "newest row by number": Keyed(
+        "SELECT n, k, v, at FROM events",
+        ("n",),
+        {"newest": "v", "columns": ["n", "v", "k"]},
+        "SELECT n, v, k FROM (SELECT *, row_number() OVER (PARTITION BY n ORDER BY v DESC, k DESC) AS p FROM events) WHERE p = 1",  # noqa: E501
+    ),
+    "windows": Keyed(TUMBLING.replace("GROUP", " GROUP"), ("start", "k"), lateness="30 seconds"),
+    "rows by time": Keyed(
+        "SELECT at, v, k, n FROM events",
+        ("at",),
+        {"newest": "n"},
+        "SELECT at, v, k, n FROM (SELECT *, row_number() OVER (PARTITION BY at ORDER BY n DESC, k DESC, v DESC) AS p FROM events) WHERE p = 1",  # noqa: E501
+    ),
+}
 AHEAD = {"over": timedelta(seconds=1)}  # how far behind a row the watermark has to be for its result to be final
 
 
@@ -39,9 +93,19 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def flow_of(place: Path, form: str, **kwargs: Any) -> Flow:
+def flow_of(place: Path, form: str, sinks: int = 2, **kwargs: Any) -> Flow:
+    if form in KEYED:
+        return _keyed(place, KEYED[form], sinks, **kwargs)
     settings = {"windows": "rows"} if form == "rows" else {}
-    return Flow(place, sql=FORMS[form], settings=settings, stream=CORRECT, **kwargs)
+    return Flow(place, sql=FORMS[form], settings=settings, stream=CORRECT, sinks=sinks, **kwargs)
+
+
+def _keyed(place: Path, form: Keyed, sinks: int, **kwargs: Any) -> Flow:
+    flow = Flow(place, sql=form.sql, stream={**CORRECT, "lateness": form.lateness}, sinks=sinks, **kwargs)
+    flow.settings["sinks"] = [deepcopy({"delta": flow.sink(i), "key": [*form.key], **form.sink}) for i in range(sinks)]
+    if form.grows:
+        flow.settings["unbounded"] = True
+    return flow
 
 
 def watermark(flow: Flow) -> datetime:
@@ -56,6 +120,9 @@ def watermark(flow: Flow) -> datetime:
 def in_batch(spark: SparkSession, flow: Flow) -> Rows:
     """What the rule's SQL gives of the source as it is now, of windows that are final."""
     spark.read.format("delta").load(flow.source).createOrReplaceTempView("events")
+    form = next((one for one in KEYED.values() if one.sql == flow.sql), None)
+    if form is not None and form.lateness is None:
+        return ordered(map(tuple, spark.sql(form.whole or form.sql).collect()))
     rows = [row.asDict() for row in spark.sql(flow.sql).collect()]
     until = watermark(flow)
     return ordered(tuple(row.values()) for row in rows if _is_final(flow.sql, row, until))

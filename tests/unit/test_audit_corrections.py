@@ -86,6 +86,15 @@ def test_the_next_epoch_starts_behind_the_correction() -> None:
     assert found.last["watermark"] == 1
 
 
+@pytest.mark.parametrize(("keys", "what"), [(2, []), (3, ["backfill 1 has 2 rows for 3 keys"])])
+def test_each_touched_key_of_a_sink_has_a_result_or_is_removed(keys: int, what: list[str]) -> None:
+    (found,) = generation({"state": {}, "keys": {"sink/s": keys, "state/slices": 2}}).backfills
+    found.intent["taken"]["sink/s"] = {"rows": 2}  # type: ignore[index]
+    found.end = {"tables": {"sink/s": {"rows": 2}, "state/slices": {"rows": 2}}}
+    sinks = {"sink/s": {"kind": "delta"}}
+    assert [one.what for one in complete_backfill(found, sinks, {"sink/s"})] == what  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("tables", "what"),
     [

@@ -192,14 +192,16 @@ def test_rows_that_an_older_text_wrote_must_lie_where_todays_says(
             asked(made, 0, MINUTE, texts=texts)
 
 
-def test_running_totals_and_merged_sinks_are_refused(tmp_path: Path) -> None:
+def test_running_totals_and_sinks_whose_key_has_no_time_are_refused(tmp_path: Path) -> None:
     totals = flow(tmp_path, sql=RUNNING, settings={"unbounded": True})
     totals.settings["sinks"] = [{"delta": totals.sink(), "key": ["k"]}]
     merged = flow(tmp_path, name="merged")
-    merged.settings["sinks"] = [{"delta": merged.sink(), "key": ["start", "k"]}]
-    for made, reason in ((totals, "running totals"), (merged, "has a key")):
+    merged.settings["sinks"] = [{"delta": merged.sink(), "key": ["k"]}]
+    for made, reason in ((totals, "running totals"), (merged, "a key without its results' time")):
         with pytest.raises(Refused, match=reason):
             asked(made, 0, MINUTE)
+    merged.settings["sinks"] = [{"delta": merged.sink(), "key": ["START", "k"]}]
+    assert asked(merged, 0, MINUTE).end == MINUTE
 
 
 SPAN = Restated(begin=0, end=MINUTE, high=MINUTE, upto=3)

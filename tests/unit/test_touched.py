@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from support.flow import HOPPING, RUNNING, SESSIONS, SLICED, STATELESS, TUMBLING, TWO_WINDOWS, Flow
+from support.flow import HOPPING, SESSIONS, SLICED, STATELESS, TUMBLING, TWO_WINDOWS, Flow
 
 from floodmark.connectors.delta.rewrites import FileChanges, as_added, rewriting
 from floodmark.core.lifecycle.backfills import window_of
@@ -100,12 +100,27 @@ def test_newer_rows_that_came_advance_the_watermark_once(tmp_path: Path) -> None
     assert due_watermark(rule, replace(raised, open=object())) is None  # type: ignore[arg-type]
 
 
+NEVER_LATE = {**CORRECT, "lateness": None}
+TOTALS = "SELECT k, count(*) AS c FROM events GROUP BY k"
+
+
+def keyed(*keys: str | None) -> dict[str, Any]:
+    """Settings with a sink for each key; None: without one."""
+    sinks = [{"delta": f"/lake/{i}", **({"key": [key]} if key else {})} for i, key in enumerate(keys)]
+    return {"sinks": sinks}
+
+
 REFUSED = {
     "sessions": ({"sql": SESSIONS}, "it has sessions"),
     "two windows": ({"sql": TWO_WINDOWS}, "windows of several sizes"),
-    "totals": (
-        {"sql": RUNNING, "settings": {"unbounded": True, "sinks": [{"delta": "/lake/out", "key": ["k"]}]}},
-        "depend on all rows before them",
+    "late totals": (
+        {"sql": TOTALS, "settings": {**keyed("k"), "unbounded": True}},
+        "which rows were late is not known",
+    ),
+    "a sink without a key": ({"sql": STATELESS, "settings": keyed("k", None), "stream": NEVER_LATE}, "has no `key`"),
+    "windows by another key": (
+        {"settings": keyed("k")},
+        "a key without its results' time",
     ),
     "qos": ({"settings": {"qos": 0}}, "at qos 0"),
     "start": ({"stream": {**CORRECT, "start": "latest"}}, "has not read all rows that can be removed"),

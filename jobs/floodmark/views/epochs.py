@@ -59,12 +59,13 @@ def _backfill(rows: list[Row], zone: bool) -> dict[str, Any]:
     if rows[0].kind not in BACKFILLS:
         return {"backfill": None}
     intent, done = Backfill.model_validate_json(rows[0].body), rows[-1].kind == "backfilled"
-    begin, end = (iso(at, zone) for at in (intent.begin, intent.end))
+    begin, end = (None if intent.keys else iso(at, zone) for at in (intent.begin, intent.end))
     said: dict[str, Any] = {"number": intent.number, "from": begin, "to": end, "upto": intent.upto}
+    said["keys"] = intent.most_keys
     said["restated"] = intent.restated
     said["rewrites"] = {name: _rewritten(one) for name, one in intent.rewrites.items()}
     result = ("corrected" if intent.rewrites else "backfilled") if done else "open"
-    facts = {"result": result, "output": intent.results.rows if done else None}
+    facts = {"result": result, "output": intent.results.rows if done and not intent.keys else None}
     return total(intent.counts).parts | facts | {"backfill": said}
 
 

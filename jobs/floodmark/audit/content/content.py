@@ -75,9 +75,9 @@ def check_commit(named: Named, log: TableLog, entry: LogEntry, missing: list[str
         yield named.finding(f"its files hold other rows than the ledger says ({differing})")
         return
     yield from (named.finding(what) for what in _unseen(store, entry.files_with_rows, parts, log))
-    if named.backfill is not None:
+    if named.backfill is not None and not named.backfill.keys:
         yield from (named.finding(what) for what in _replaced(named, named.backfill, rows, log, entry, store))
-    elif of is not None and named.table == "dead":
+    elif of is not None and named.backfill is None and named.table == "dead":
         yield from (named.finding(what) for what in misfiled(of.rule, of.intent["counts"], rows))
 
 

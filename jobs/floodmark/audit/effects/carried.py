@@ -74,7 +74,8 @@ def complete_backfill(backfill: Backfill, sinks: Sinks | None, known: Collection
     if backfill.result != "committed":
         return
     found = {table: written["rows"] for table, written in backfill.end["tables"].items()}
-    expected = {*(found if sinks is None else sinks), *backfill.intent.get("state", {})}
+    own = backfill.intent.get("state", {}).keys() | {name for name in backfill.keys if name.startswith("state/")}
+    expected = {*(found if sinks is None else sinks), *own}
     if backfill.rewrites:  # a sink that no epoch had written to yet has nothing to correct
         expected -= {table for table in expected if table.startswith("sink/") and table not in known}
     if sinks is None:
@@ -85,6 +86,9 @@ def complete_backfill(backfill: Backfill, sinks: Sinks | None, known: Collection
         yield Finding("broken", what, backfill.generation, backfill.epoch, table)
     for table, rows in found.items():
         wanted = _results_for(backfill, table)["rows"]
+        if backfill.keys and table.startswith("sink/") and wanted != backfill.keys.get(table):
+            what = f"backfill {backfill.number} has {wanted} rows for {backfill.keys.get(table)} keys"
+            yield Finding("broken", what, backfill.generation, backfill.epoch, table)
         if rows != wanted:
             what = f"backfill {backfill.number} has {wanted} rows for it, the commit {rows}"
             yield Finding("broken", what, backfill.generation, backfill.epoch, table)

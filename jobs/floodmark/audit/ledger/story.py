@@ -50,8 +50,12 @@ class Backfill(Intended):
     @property
     def rewrites(self) -> Mapping[str, Any]:
         """By stream, the rewrite of its source that a correction follows; none of a backfill."""
-        found: Mapping[str, Any] = self.intent.get("rewrites", {})
-        return found
+        return dict(self.intent.get("rewrites", {}))
+
+    @property
+    def keys(self) -> Mapping[str, int]:
+        """How many results or keys it has replaced in each table; none where it replaced an interval."""
+        return dict(self.intent.get("keys", {}))
 
     def interval(self, table: str) -> tuple[str, int, int]:
         """The column and the bounds of what it replaces in a table, in the values of that column."""
@@ -387,6 +391,7 @@ def _check_backfill(body: Mapping[str, Any]) -> None:
         _ = _whole(one["left"]["rows"]), _whole(one["came"]["rows"]), dict(body["maxima"])
     for one in body.get("state", {}).values():
         _ = str(one["column"]), _whole(one["begin"]), _whole(one["end"])
+    _ = [_whole(keys) for keys in body.get("keys", {}).values()]
     digests = (body["results"], *body.get("taken", {}).values())
     _ = [digest[name] for digest in digests for name in ("rows", "high", "low")]
 

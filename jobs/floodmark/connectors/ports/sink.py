@@ -140,7 +140,8 @@ class Way(Protocol):
 
     @property
     def span(self) -> Any:
-        """Which rows are replaced: those whose `column` is in [`low`, `high`), microseconds."""
+        """Which rows are replaced: those whose `column` is in [`low`, `high`), microseconds; in a table of state also
+        those with certain keys."""
         ...
 
     @property

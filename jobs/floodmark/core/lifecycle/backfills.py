@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from floodmark.core.protocol.places import PREFIX, places_of
 from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.rules.checks.recomputing import has_time_column, reasons_in_rule
+from floodmark.core.rules.checks.recomputing import has_keys, has_time_column, reasons_in_rule
 from floodmark.core.rules.kinds import sink_can
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.core.sql.timecolumn import TimeColumn, time_column_of
@@ -121,7 +121,11 @@ def _is_known(sink: Sink, head: Head) -> bool:
 
 
 def _of_older_texts(rule: Rule, head: Head) -> Iterator[str]:
-    """Reasons from older rule texts: sinks hold rows from SQL whose time column may have been another."""
+    """Reasons from older rule texts: sinks hold rows from SQL whose time column, or keys, may have been others."""
+    if has_keys(rule):
+        if not rule.query.stateful and any(text.sql != rule.sql for text in head.texts):
+            yield "epochs before an edit have written rows by other SQL, which may have given them other keys"
+        return
     time_column = time_column_of(rule.sql, rule.event_times)
     if time_column is None:
         return

@@ -87,6 +87,25 @@ class Fold(ABC):
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
         """The rows of `table` that a later epoch can still need. `rows`: the committed rows of each state table."""
 
+    def touched(self, batch: Batch, session: SparkSession, at: Moment) -> DataFrame:
+        """A row for each result that may depend on these rows, with at least the columns that identify it; may repeat.
+
+        Only of rules that are recomputed by key.
+        """
+        raise LookupError(f"rule {self.rule.rule} is not recomputed by key")
+
+    @property
+    def state_keys(self) -> dict[str, str]:
+        """The columns of the state table that identify a key, with their names in the result."""
+        return {}
+
+    def of_keys(self, batch: Batch, keys: DataFrame, session: SparkSession, at: Moment) -> Folded:
+        """The results, and the rows of state, of these keys, as if one epoch had folded all of these rows.
+
+        keys: with the columns of `state_keys`. A rule without state gives all results.
+        """
+        raise LookupError(f"rule {self.rule.rule} is not recomputed by key")
+
     instead = "Name in the SQL only other columns of the stream"  # for a column that a state table cannot have
 
     def describe_column(self, column: str) -> str:
@@ -144,6 +163,11 @@ def touched(state: DataFrame, added: DataFrame, keys: Sequence[str]) -> DataFram
     """The rows of `state` with a key in `added`; null counts as a key."""
     same = [state[quoted(key)].eqNullSafe(added[quoted(key)]) for key in keys]
     return state.join(added, same, "left_semi") if same else state
+
+
+def shown_keys(keys: Sequence[str], outputs: Sequence[str | None]) -> dict[str, str]:
+    """The columns of a key in the state, with the names under which the result shows them."""
+    return {key: shown for key, shown in zip(keys, outputs, strict=True) if shown is not None}
 
 
 def decimals(partials: StructType) -> dict[str, str]:

@@ -58,5 +58,12 @@ class Stateless(Fold):
         self.show(batch)
         return Folded(session.sql(at.sql(self.rule.sql)))
 
+    def touched(self, batch: Batch, session: SparkSession, at: Moment) -> DataFrame:
+        self.show(batch)
+        return session.sql(self.rule.sql)
+
+    def of_keys(self, batch: Batch, keys: DataFrame, session: SparkSession, at: Moment) -> Folded:
+        return self.fold(batch, {}, session, at)
+
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
         raise LookupError(table)

@@ -15,7 +15,7 @@ from floodmark.core.protocol.records.rows import total
 from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.state.tops import PLACE, Top
 from floodmark.core.sql.words.lexis import quoted
-from floodmark.spark.fold.fold import FEW, Fold, Folded, Moment, StateReader, touched
+from floodmark.spark.fold.fold import FEW, Fold, Folded, Moment, StateReader, shown_keys, touched
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.session.constants import uncompiled_constant
@@ -36,11 +36,31 @@ class TopRows(Fold):
         if not total(batch.counts).folded:
             return Folded(None)
         fresh = materialised(self._first(batch.folded(self._top.stream)), session)
-        new = fresh.selectExpr("*", f"{uncompiled_constant(f'{at.epoch}L', quoted(fresh.columns[0]))} AS _epoch")
+        new = _stamped(fresh, at)
         kept = state[self._top.stream](None)
         rows = fresh if kept is None else fresh.unionByName(self._touched(at.committed(kept), fresh, batch))
+        return self._folded(rows, new, session, at)
+
+    def _folded(self, rows: DataFrame, new: DataFrame, session: SparkSession, at: Moment) -> Folded:
         rows.createOrReplaceTempView(self._top.stream)
         return Folded(session.sql(at.sql(self.rule.query.sql)), {self._top.stream: new})
+
+    def touched(self, batch: Batch, session: SparkSession, at: Moment) -> DataFrame:
+        """Each key with each place that a row of it may have."""
+        shown = (F.col(quoted(key)).alias(name) for key, name in self.state_keys.items())
+        keys = batch.folded(self._top.stream).select(*shown).distinct()
+        if self._top.rows == 1 and self._top.place is None:
+            return keys
+        return keys.select("*", F.explode(F.sequence(F.lit(1), F.lit(self._top.rows))).alias(str(self._top.place)))
+
+    @property
+    def state_keys(self) -> dict[str, str]:
+        return shown_keys(self._top.keys, self._top.outputs)
+
+    def of_keys(self, batch: Batch, keys: DataFrame, session: SparkSession, at: Moment) -> Folded:
+        first = self._first(touched(batch.folded(self._top.stream), keys, self._top.keys))
+        rows = materialised(first, session)
+        return self._folded(rows, _stamped(rows, at), session, at)
 
     def _touched(self, state: DataFrame, fresh: DataFrame, batch: Batch) -> DataFrame:
         keys = fresh.select(*(F.col(quoted(key)) for key in self._top.keys))
@@ -55,3 +75,7 @@ class TopRows(Fold):
 
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
         return self._first(rows[table])
+
+
+def _stamped(rows: DataFrame, at: Moment) -> DataFrame:
+    return rows.selectExpr("*", f"{uncompiled_constant(f'{at.epoch}L', quoted(rows.columns[0]))} AS _epoch")

@@ -18,7 +18,7 @@ from floodmark.core.sql.state.partials import TOTALS
 from floodmark.core.sql.state.running import Running
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import Refused
-from floodmark.spark.fold.fold import FEW, Fold, Folded, Moment, StateReader, decimals, touched, typed
+from floodmark.spark.fold.fold import FEW, Fold, Folded, Moment, StateReader, decimals, shown_keys, touched, typed
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.session.constants import uncompiled_constant
@@ -52,15 +52,38 @@ class RunningTotals(Fold):
     def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
         if not total(batch.counts).folded:
             return Folded(None)
-        self.show(batch)
-        added = materialised(session.sql(at.sql(self._running.partial)), session)
-        new = added.selectExpr("*", f"{uncompiled_constant(f'{at.epoch}L', quoted(self._running.keys[0]))} AS _epoch")
+        added = materialised(self._added(batch, session, at), session)
+        new = self._stamped(added, at)
         kept = state[TABLE](None)
         if total(batch.counts).folded <= FEW:  # Spark cannot know the size of what `materialised` returns
             added = F.broadcast(added)
         both = new if kept is None else new.unionByName(touched(at.committed(kept), added, self._running.keys))
-        both.createOrReplaceTempView(TOTALS)
-        return Folded(typed(session.sql(at.sql(self._final)), self._output), {TABLE: new})
+        return Folded(self._results(both, session, at), {TABLE: new})
+
+    def _added(self, batch: Batch, session: SparkSession, at: Moment) -> DataFrame:
+        """What these rows add to each key."""
+        self.show(batch)
+        return session.sql(at.sql(self._running.partial))
+
+    def _stamped(self, added: DataFrame, at: Moment) -> DataFrame:
+        return added.selectExpr("*", f"{uncompiled_constant(f'{at.epoch}L', quoted(self._running.keys[0]))} AS _epoch")
+
+    def _results(self, totals: DataFrame, session: SparkSession, at: Moment) -> DataFrame:
+        totals.createOrReplaceTempView(TOTALS)
+        return typed(session.sql(at.sql(self._final)), self._output)
+
+    def touched(self, batch: Batch, session: SparkSession, at: Moment) -> DataFrame:
+        keys = self.state_keys.items()
+        return self._added(batch, session, at).select(*(F.col(quoted(key)).alias(shown) for key, shown in keys))
+
+    @property
+    def state_keys(self) -> dict[str, str]:
+        return shown_keys(self._running.keys, self._running.outputs)
+
+    def of_keys(self, batch: Batch, keys: DataFrame, session: SparkSession, at: Moment) -> Folded:
+        mine = touched(self._added(batch, session, at), keys, self._running.keys)
+        new = self._stamped(materialised(mine, session), at)
+        return Folded(self._results(new, session, at), {TABLE: new})
 
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
         rows[table].createOrReplaceTempView(TOTALS)

@@ -141,12 +141,12 @@ class HeldRule:
         """
         session, plan = analyse(self._root, text, head, engine=engine, types=head.columns)
         try:
-            return backfilling.recompute(session, plan, self._home, head)
+            return correcting.recompute(session, plan, self._home, head)
         except ReplayDiffers:
             if not plan.fold.shape.older:
                 raise
         session, plan = analyse(self._root, text, head, engine=engine)
-        return backfilling.recompute(session, plan, self._home, head)
+        return correcting.recompute(session, plan, self._home, head)
 
     def _lose(self, head: Head) -> None:
         """At qos 0, count an epoch with an open intent as lost instead of retrying it."""

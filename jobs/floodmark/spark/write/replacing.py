@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.core.rules.sinks.upserts import Effect
 from floodmark.core.sql.words.lexis import quoted
@@ -21,6 +22,8 @@ from floodmark.spark.read.shape import instant
 from floodmark.spark.write.appending import files_for
 from floodmark.spark.write.keyed import of_file
 from floodmark.spark.write.rewriting import Rewriting, name_of, rows_of
+
+FILE = "_floodmark_file"  # beside a table's columns: the file that holds a row
 
 
 @dataclass(frozen=True)
@@ -39,19 +42,53 @@ class Span:
         within = f"{column} >= {instant(self.low, self.kind)} AND {column} < {instant(self.high, self.kind)}"
         return f"coalesce({within}, false)"
 
+    @property
+    def bounds(self) -> list[Bound]:
+        """What a file's statistics must allow for the file to have such rows."""
+        return [Bound(self.column, self.kind, self.low, self.high - 1)]
+
+    def of(self, table: DataFrame) -> DataFrame:
+        """These rows of a table."""
+        return table.where(self.holds)
+
+    def others(self, table: DataFrame) -> DataFrame:
+        """All other rows of a table."""
+        return table.where(f"NOT {self.holds}")
+
+
+@dataclass(frozen=True)
+class OfKeys:
+    """The rows with one of these keys: `keys` has the columns of the key alone, each key once. Null counts as a key."""
+
+    keys: DataFrame
+
+    @property
+    def bounds(self) -> list[Bound]:
+        return []
+
+    def of(self, table: DataFrame) -> DataFrame:
+        return self._joined(table, "left_semi")
+
+    def others(self, table: DataFrame) -> DataFrame:
+        return self._joined(table, "left_anti")
+
+    def _joined(self, table: DataFrame, how: str) -> DataFrame:
+        """Aliases keep apart columns of one table that both sides come from."""
+        same = (f"one.{quoted(name)} <=> other.{quoted(name)}" for name in self.keys.columns)
+        return table.alias("one").join(self.keys.alias("other"), F.expr(" AND ".join(same)), how)
+
 
 class Replacing(Rewriting):
     """A transaction on the table at `address`, started at the newest version, that replaces the rows of `span`."""
 
-    def __init__(self, session: SparkSession, address: str, app: str, span: Span):
+    def __init__(self, session: SparkSession, address: str, app: str, span: Span | OfKeys):
         super().__init__(session, address, app)
         self._span = span
 
     def write(self, frame: DataFrame) -> int:
         """Write the files that change; returns the number of new rows. Materialise `frame`: it is computed twice."""
         rows = self.compute(frame)
-        span = self._span
-        files = self._files_within([Bound(span.column, span.kind, span.low, span.high - 1)])
+        files = self._files_within(self._span.bounds)
         inside = self._inside(files)
         touched = [file for file in files if name_of(file) in inside]
         self.effect = self._rewritten(frame, touched, Effect(rows, inserted=rows, deleted=sum(inside.values())))
@@ -67,14 +104,14 @@ class Replacing(Rewriting):
         if not files:
             return {}
         table = self._table(files)
-        rows = table.where(self._span.holds).select(of_file(table, "file_name").alias("file"))
+        rows = self._span.of(table.withColumn(FILE, of_file(table, "file_name"))).select(F.col(FILE).alias("file"))
         return {row["file"]: row["count"] for row in rows.groupBy("file").count().collect()}
 
     def _rewritten(self, frame: DataFrame, touched: Sequence[Any], effect: Effect) -> Effect:
         """Write the new rows, and the remaining rows of the files that lose rows; these files are removed."""
         after = frame
         if touched:
-            after = self._table(touched).where(f"NOT {self._span.holds}").unionByName(frame)
+            after = self._span.others(self._table(touched)).unionByName(frame)
         written = super().write(after.coalesce(files_for(effect.inserted + sum(map(rows_of, touched)))))
         self._files = self._files.concat(self._seq(*(file.remove() for file in touched)))
         return effect.with_written(written)

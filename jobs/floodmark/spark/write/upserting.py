@@ -51,7 +51,7 @@ class Upserting(Rewriting):
         Raises InputFault if two rows have one key and nothing says which of them is to remain.
         """
         rows = materialised(keyed.one_for_each_key(frame, self._upsert), self._session)
-        checked = self._checked(rows)
+        checked, self.effect = self._checked(rows), Effect(0)
         if checked["keys"]:
             self._merge(rows, checked)
         return int(checked["results"])
@@ -65,29 +65,14 @@ class Upserting(Rewriting):
 
         Computes the digest of each key's remaining row, including rows that delete.
         """
-        key = F.to_json(F.struct(*(F.col(f"row.{quoted(name)}").alias(name) for name in self._upsert.key)))
-        measures = [
-            F.count(F.lit(1)).alias("keys"),
-            F.coalesce(F.sum("times"), F.lit(0)).alias("results"),
-            F.max("times").alias("times"),
-            F.max_by(key, "times").alias("key"),
-        ]
+        measures = [*several(self._upsert), F.coalesce(F.sum("times"), F.lit(0)).alias("results")]
         kind = rows.schema["row"].dataType
         assert isinstance(kind, StructType)
         digesting = Digesting(kind, before="row.`")
         measures += [*map(F.expr, digesting.measures()), *self._extremes(rows)]
         found = _only(digesting.hashed(rows).agg(*measures)).asDict()
         self.results = digesting.digest(found)
-        if self._upsert.newest is None and found["keys"] and found["times"] > 1:
-            raise InputFault(
-                about_named(
-                    self._where,
-                    f"expected one result for each key ({', '.join(self._upsert.key)}), found "
-                    f"{found['times']} for {found['key']}; it is undefined which of them would stay. Exclude all but "
-                    "one (`expect`, `on_fail: drop`) and run again; or add columns to `key`, or set `newest` to the "
-                    "column that says which is newer, and start over with `floodmark reset`",
-                )
-            )
+        refuse_several(self._where, self._upsert, found)
         return found
 
     def _merge(self, rows: DataFrame, checked: dict[str, Any]) -> None:
@@ -192,6 +177,26 @@ class Upserting(Rewriting):
         """The rows' keys for a join with the table; if they are few, they are broadcast to every task."""
         keys = rows.select(*keyed.keys_of(self._upsert), *more)
         return F.broadcast(keys) if count <= MOST_SENT else keys
+
+
+def several(upsert: Upsert) -> list[Column]:
+    """Measures over `keyed.one_for_each_key`: how many `keys`, `times` that the most frequent `key` occurs."""
+    key = F.to_json(F.struct(*(F.col(f"row.{quoted(name)}").alias(name) for name in upsert.key)))
+    return [F.count(F.lit(1)).alias("keys"), F.max("times").alias("times"), F.max_by(key, "times").alias("key")]
+
+
+def refuse_several(where: str, upsert: Upsert, found: Mapping[str, Any]) -> None:
+    """Raise InputFault if two rows have one key, by the measures of `several`, and nothing says which is to remain."""
+    if upsert.newest is None and found["keys"] and found["times"] > 1:
+        raise InputFault(
+            about_named(
+                where,
+                f"expected one result for each key ({', '.join(upsert.key)}), found "
+                f"{found['times']} for {found['key']}; it is undefined which of them would stay. Exclude all but "
+                "one (`expect`, `on_fail: drop`) and run again; or add columns to `key`, or set `newest` to the "
+                "column that says which is newer, and start over with `floodmark reset`",
+            )
+        )
 
 
 def _only(frame: DataFrame) -> Row:

@@ -58,7 +58,8 @@ class Backfill(Restated):
     and of the rows that a state table gets. expected: as in a commit. engine: as in an intent.
 
     A correction also has: rewrites, by stream. state: what is replaced there, by the ledger's name. maxima, log_sums:
-    as in a commit, once it has taken effect.
+    as in a commit, once it has taken effect. keys: of one by key, how many results were touched in each sink, and how
+    many keys in each state table, by the ledger's name; it reads rows of any time, and its interval is empty.
     """
 
     format: int = FORMAT
@@ -79,6 +80,7 @@ class Backfill(Restated):
     state: dict[str, Replaced] = Field(default_factory=dict, exclude_if=operator.not_)
     maxima: dict[str, int | None] = Field(default_factory=dict, exclude_if=operator.not_)
     log_sums: LogSums = Field(default_factory=dict, exclude_if=operator.not_)
+    keys: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
 
     @property
     def digest(self) -> str:
@@ -88,6 +90,11 @@ class Backfill(Restated):
     def of(self, sink: str) -> Digest:
         """The digest of the results that a sink takes; `sink`: the ledger's name."""
         return self.taken.get(sink, self.results)
+
+    @property
+    def most_keys(self) -> int | None:
+        """Of a correction by key, how many results were touched in the sink with the most; None of an interval."""
+        return max((self.keys[name] for name in self.keys if name.startswith("sink/")), default=None)
 
     @property
     def span(self) -> Restated:

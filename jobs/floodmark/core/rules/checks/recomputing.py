@@ -1,4 +1,4 @@
-"""Why results of an interval of time cannot be computed again, and put in the place of those in the sinks."""
+"""Why results of an interval of time, or of keys, cannot be computed again and put in the place of those in sinks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.core.rules.checks.columns import Problem
 from floodmark.core.rules.kinds import once_only, sink_can, source_can
-from floodmark.core.rules.model import Rule
+from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.sql.windows import grids
 from floodmark.core.sql.words.clock import at_clock
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_rewrites(rule: Rule) -> Iterator[Problem]:
-    """Check `on_rewrite`: only results of an interval can be corrected."""
+    """Check `on_rewrite`: only results of an interval, or of keys, can be corrected."""
     for name, stream in rule.streams.items():
         field = ("streams", name, "on_rewrite")
         if stream.on_rewrite != "stop" and not source_can(stream.kind).rewrites:
@@ -31,21 +31,68 @@ def _why_not(rule: Rule, name: str) -> Iterator[str]:
     """The first reason why rewrites of a stream cannot be corrected."""
     if rule.streams[name].start != "earliest":
         yield "with another `start` than earliest, the rule has not read all rows that can be removed or changed"
+    elif has_keys(rule):
+        yield from list(reasons_by_key(rule))[:1]
     else:
         yield from list(reasons_in_rule(rule))[:1]
 
 
+def has_keys(rule: Rule) -> bool:
+    """Whether its results are recomputed by key: no interval of time bounds them, but each depends on one key's rows.
+
+    So it is with running totals, the first rows of a key, and single rows in a sink whose key leaves their time out.
+    """
+    if rule.process is not None or rule.rebuild:
+        return False
+    if rule.query.running or rule.query.top:
+        return True
+    return not rule.query.stateful and any(sink.key and not _keeps_time(rule, sink) for sink in rule.sinks)
+
+
+def reasons_by_key(rule: Rule) -> Iterator[str]:
+    """Why a rule that has keys cannot be corrected all the same, by its text alone."""
+    yield from _of_rows(rule)
+    for name, stream in rule.streams.items():
+        if stream.lateness_us is not None:
+            yield f"stream {name} has a `lateness`, and which rows were late is not known by key: leave it out"
+    tables = [sink for sink in rule.sinks if sink_can(sink.kind).stores_rows]
+    if not tables:
+        yield "it has no sink that is a table"
+    for sink in tables:
+        if not sink.key:
+            yield f"sink {sink.label} has no `key`, and another sink's key leaves out the time of results"
+
+
+def _keeps_time(rule: Rule, sink: Sink) -> bool:
+    """Whether a keyed sink's key includes the column that shows a result's time."""
+    from floodmark.core.sql.timecolumn import time_column_of
+
+    found = time_column_of(rule.sql, rule.event_times)
+    return found is not None and found.column in map(str.lower, sink.key)
+
+
 def reasons_in_rule(rule: Rule) -> Iterator[str]:
-    """The reasons that the rule's text alone gives."""
+    """Why no interval can be computed again, by the rule's text alone."""
     if rule.rebuild:
         yield "each run recomputes all of it (`rebuild: true`)"
         return
     if rule.process is not None:
         yield "the effect of a row in its class depends on all rows before it"
         return
-    yield from (f"{why}, and a backfill reads them again" for why in once_only(rule))
+    yield from _of_rows(rule)
     yield from _of_query(rule)
     yield from _of_sinks(rule)
+
+
+def _of_rows(rule: Rule) -> Iterator[str]:
+    """Why the rows that a result was computed from cannot be read again as they were."""
+    yield from (f"{why}, and a backfill reads them again" for why in once_only(rule))
+    if rule.query.lookups:
+        yield "each of its epochs has read other versions of its lookup tables"
+    if any(stream.distinct for stream in rule.streams.values()):
+        yield "its streams are `distinct`: which of several equal rows is read depends on rows before the interval"
+    if any(at_clock(text, 0) != text for text in _texts(rule)):
+        yield "it reads the clock (current_timestamp), which differed in each epoch"
     if rule.qos == 0:
         yield "at qos 0 epochs may be lost, and a backfill would restore their rows"
 
@@ -56,18 +103,12 @@ def _of_query(rule: Rule) -> Iterator[str]:
     query = rule.query
     if query.running or query.top or query.collected or query.lasts:
         yield "its results depend on all rows before them (running totals, first rows of a key, windows of rows)"
-    elif query.lookups:
-        yield "each of its epochs has read other versions of its lookup tables"
-    elif any(stream.distinct for stream in rule.streams.values()):
-        yield "its streams are `distinct`: which of several equal rows is read depends on rows before the interval"
     elif any(spec.merges for spec in query.windows):
         yield "it has sessions, whose bounds depend on all rows of a key"
     elif len(grids(query.windows)) > 1:
         yield "it has windows of several sizes; expected none, or one window(...) of a fixed size"
     elif query.is_full_join:
         yield "it has a FULL JOIN, of whose results each event time may be NULL"
-    elif any(at_clock(text, 0) != text for text in _texts(rule)):
-        yield "it reads the clock (current_timestamp), which differed in each epoch"
     elif time_column_of(rule.sql, rule.event_times) is None:
         what = "window.start or window.end" if grids(query.windows) else "the unchanged event time"
         yield f"no column of its results has their time: expected {what} in the SELECT"
@@ -91,8 +132,8 @@ def _of_sinks(rule: Rule) -> Iterator[str]:
     for sink in tables:
         if not sink_can(sink.kind).replaces:
             yield f"sink {sink.label} is of kind {sink.kind}, in which no rows can be replaced"
-        elif sink.key:
-            yield f"sink {sink.label} has a key: a later result may have replaced an earlier one"
+        elif sink.key and not _keeps_time(rule, sink):
+            yield f"sink {sink.label} has a key without its results' time: a later one may have replaced an earlier one"
         elif time_column is not None and not has_time_column(sink.columns, time_column):
             yield (
                 f"sink {sink.label} leaves out {time_column.column} (`columns`), which identifies the time of "

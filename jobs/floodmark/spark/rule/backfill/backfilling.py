@@ -16,7 +16,7 @@ the rewrite, and replaces what is not yet final in the state.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark import StorageLevel
@@ -28,10 +28,12 @@ from floodmark.core.protocol import engine
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.places import name_at
+from floodmark.core.protocol.places import TableName, name_at
 from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Replaced, Restated, Rewritten
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import LogSums, Written
+from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
+from floodmark.core.rules.sinks.upserts import Effect
 from floodmark.core.sql.timecolumn import TimeColumn
 from floodmark.errors import ReplayDiffers
 from floodmark.ledger.home import Home
@@ -41,34 +43,37 @@ from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.expectationchecks import check_results
 from floodmark.spark.rule.backfill.rereading import read_interval, restated_rows, spelt
+from floodmark.spark.rule.backfill.taking import same_keys, staying, taken
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.generation import Plan, sites_of
 from floodmark.spark.session.jvm import without_rows
 from floodmark.spark.session.session import engine_of
 from floodmark.spark.write import sites
 from floodmark.spark.write.appending import files_for
-from floodmark.spark.write.replacing import Span
-from floodmark.spark.write.sinkframes import rows_for_sink
+from floodmark.spark.write.replacing import OfKeys, Span
 from floodmark.spark.write.sites import Attempt, Prepared, Site, Work
 from floodmark.spark.write.tablesink import writable
 
 
 @dataclass(frozen=True)
 class Recomputed:
-    """What a backfill writes to the sinks. `rows` are persisted until `release`; `names`: the ledger's, by address.
+    """What a backfill writes to the sinks.
 
-    state: the rows that a correction writes to state tables, by the ledger's name, persisted likewise.
+    sinks: the address of each, by the ledger's name. rows: by that name, what each of them and each state table gets.
+    replaced: likewise, the rows of the table that these replace; a sink without any is merged into by its key. held:
+    frames that are persisted until `release`.
     """
 
     session: SparkSession
     plan: Plan
     intent: Backfill
-    rows: DataFrame
-    names: Mapping[str, str]
-    state: Mapping[str, DataFrame]
+    sinks: Mapping[str, str]
+    rows: Mapping[str, DataFrame]
+    replaced: Mapping[str, Span | OfKeys]
+    held: Sequence[DataFrame]
 
     def release(self) -> None:
-        for rows in (self.rows, *self.state.values()):
+        for rows in self.held:
             rows.unpersist()
 
 
@@ -102,7 +107,8 @@ def computed(
     rows = results.rows.persist(StorageLevel.MEMORY_AND_DISK)
     with_fit_partitions(rows, plan, session)
     state = {} if correction is None else _state(session, plan, batch, head)
-    shaped = {address: _rows_for(plan, address, rows, head.generation, head.epoch) for address in plan.sinks}
+    sinks = {name_at(head, at): at for at in plan.sinks}
+    found = {name: taken(plan, at, rows, head.generation, head.epoch) for name, at in sinks.items()} | state
     intent = Backfill(
         **span.model_dump(),
         number=len(head.backfills) + 1,
@@ -113,36 +119,43 @@ def computed(
         restated=restated_rows(session, plan, home, head, span),
         digests=batch.digests,
         results=Digesting(plan.output).of(rows),
-        taken={name_at(head, at): Digesting(one.schema).of(one) for at, one in shaped.items() if one is not rows}
-        | {name: Digesting(one.schema).of(one) for name, one in state.items()},
+        taken={name: Digesting(one.schema).of(one) for name, one in found.items() if one is not rows},
         expected=results.counts,
         rule=plan.rule.to_json(),
         rule_hash=plan.rule.hash,
         engine=engine_of(session),
         **({} if correction is None else vars(correction)),
     )
-    return Recomputed(session, plan, intent, rows, {at: name_at(head, at) for at in plan.sinks}, state)
+    replaced = _spans(plan, intent, sinks)
+    return Recomputed(session, plan, intent, sinks, found, replaced, [rows, *state.values()])
 
 
 def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomputed:
-    """Compute the open backfill from its intent. Raises ReplayDiffers if it differs from the intent."""
+    """Compute the open backfill of an interval from its intent. Raises ReplayDiffers if it differs from the intent."""
     recorded = head.backfill
     assert recorded is not None
     column = TimeColumn(recorded.column, recorded.shift)
     bounds = (recorded.begin, recorded.end, recorded.first, recorded.high)
     interval = Interval(*bounds, column, window_of(plan.rule), final=True)
     check_sources(plan.rule, head)  # epochs may have come between, so what was read goes further than the backfill
-    then = replace(head, epoch=recorded.upto, entry=Entry.parse(recorded.entry))
-    found = computed(session, plan, home, then, interval, _correction(recorded))
+    correction = correction_of(recorded) if recorded.rewrites else None
+    return as_intended(recorded, computed(session, plan, home, head_of(recorded, head), interval, correction))
+
+
+def head_of(recorded: Backfill, head: Head) -> Head:
+    """The head as of which an open backfill reads."""
+    return replace(head, epoch=recorded.upto, entry=Entry.parse(recorded.entry))
+
+
+def as_intended(recorded: Backfill, found: Recomputed) -> Recomputed:
+    """An open backfill that was computed again. Raises ReplayDiffers if it differs from its intent."""
     with engine.named(recorded.engine, found.intent.engine):
-        _same(plan.rule.rule, recorded, found.intent)
+        _same(found.plan.rule.rule, recorded, found.intent)
     return replace(found, intent=recorded)
 
 
-def _correction(recorded: Backfill) -> Correction | None:
-    """What the intent of a correction fixes; None for a backfill."""
-    if not recorded.rewrites:
-        return None
+def correction_of(recorded: Backfill) -> Correction:
+    """What the intent of a correction fixes."""
     return Correction(recorded.rewrites, recorded.state, recorded.maxima, recorded.log_sums)
 
 
@@ -164,41 +177,31 @@ def replace_interval(done: Recomputed, home: Home, ledger: Ledger) -> BackfillRe
         head = _announce(ledger, rule, intent)
     attempt = Attempt(head.epoch, max(1, head.attempt), intent.digest, intent.number)
     aimed = _aimed(done, home, ledger.id, head)
-    rows_by_site = {site.name: _rows_of(done, site, head.generation) for site in aimed}
-    prepared = [sites.prepare(Work(site, rows_by_site[site.name]), attempt) for site in aimed]
+    prepared = [sites.prepare(Work(site, done.rows[site.name]), attempt) for site in aimed]
     if not reopened:
         head = _announce(ledger, rule, intent)
     written = {one.site.name: _replaced(done.plan, one, attempt, intent) for one in prepared}
-    removed = {site.name: _removed(site, written[site.name]) for site in aimed}
+    effects = {site.name: _effect(site, written[site.name]) for site in aimed}
+    removed = {name: effect.deleted for name, effect in effects.items()}
     reach(rule, "backfill.commit.before", head.epoch)
     seconds = {"write": round(time.monotonic() - begun, 3)}
     ends = Backfilled(number=intent.number, intent=intent.digest, tables=written, removed=removed, seconds=seconds)
     ledger.end_backfill(ends)
     reach(rule, "backfill.commit.after", head.epoch)
-    sinks = (site for site in aimed if site.name not in done.state)
-    return BackfillResult(intent, {site.address: (written[site.name].rows, removed[site.name]) for site in sinks})
+    sinks = {site.address: effects[site.name] for site in aimed if site.role != "state"}
+    return BackfillResult(
+        intent, {at: (one.inserted + one.updated, one.updated + one.deleted) for at, one in sinks.items()}
+    )
 
 
 def rehearsed(done: Recomputed) -> BackfillResult:
     """What the backfill would do now. Writes nothing."""
-    span, intent = _span(done), done.intent
-    held = {address: writable(sink).frame(done.session) for address, sink in done.plan.sinks.items()}
-    return BackfillResult(
-        intent,
-        {at: (intent.of(done.names[at]).rows, rows.where(span.holds).count()) for at, rows in held.items()},
-    )
-
-
-def _rows_for(plan: Plan, address: str, rows: DataFrame, generation: int, epoch: int) -> DataFrame:
-    """What of the results a sink takes; as its epoch stands that as of which the sources were read."""
-    return rows_for_sink(rows, plan.sink_columns(plan.sinks[address]), generation, epoch)
-
-
-def _rows_of(done: Recomputed, site: Site, generation: int) -> DataFrame:
-    """What a site gets."""
-    if site.name in done.state:
-        return done.state[site.name]
-    return _rows_for(done.plan, site.address, done.rows, generation, done.intent.upto)
+    found = {}
+    for name, address in done.sinks.items():
+        rows, held = done.rows[name], writable(done.plan.sinks[address]).frame(done.session)
+        before = done.replaced[name].of(held) if name in done.replaced else same_keys(done.plan, address, rows, held)
+        found[address] = (staying(rows).count(), before.count())
+    return BackfillResult(done.intent, found)
 
 
 def _results(session: SparkSession, plan: Plan, batch: Batch, interval: Interval, watermark: int | None) -> DataFrame:
@@ -228,10 +231,15 @@ def _named(plan: Plan, time_column: TimeColumn) -> str:
     return spelt(time_column.column, plan.output.names)
 
 
-def _span(done: Recomputed) -> Span:
-    """The rows of the interval, in a sink."""
-    intent = done.intent
-    return _span_of(done.plan, intent.column, intent.shift, intent.begin, intent.end)
+def _spans(plan: Plan, intent: Backfill, sinks: Iterable[str]) -> dict[str, Span | OfKeys]:
+    """The rows of the interval in each sink, and those that a correction replaces in each state table."""
+    found: dict[str, Span | OfKeys] = {}
+    for name in sinks:
+        found[name] = _span_of(plan, intent.column, intent.shift, intent.begin, intent.end)
+    for name, replaced in intent.state.items():
+        kind = plan.fold.tables[TableName.parse(name).rest][replaced.column].dataType.simpleString()
+        found[name] = Span(replaced.column, kind, replaced.begin, replaced.end)
+    return found
 
 
 def _span_of(plan: Plan, column: str, shift: int, begin: int, end: int) -> Span:
@@ -240,24 +248,22 @@ def _span_of(plan: Plan, column: str, shift: int, begin: int, end: int) -> Span:
 
 
 def _aimed(done: Recomputed, home: Home, ledger: str, head: Head) -> list[Site]:
-    """The tables, each with the span of rows to replace; existing commits are compared at qos 1, too.
+    """The tables, each with the rows to replace; existing commits are compared at qos 1, too.
 
     A sink that no epoch has written to yet has nothing to correct.
     """
     found = sites_of(done.plan, home, ledger, head.generation, head.token, head)
-    state = ((name, site) for name, site in found.state.items() if site.name in done.state)
+    state = (site for site in found.state.values() if site.name in done.rows)
     sinks = (site for site in found.sinks.values() if not done.intent.rewrites or site.name in head.table_ids)
-    return [
-        *(replace(site, span=_state_span(done, name, site)) for name, site in state),
-        *(replace(site, span=_span(done), writes_again=False) for site in sinks),
-    ]
+    return [replace(_aim(done, site), writes_again=False) for site in (*state, *sinks)]
 
 
-def _state_span(done: Recomputed, table: str, site: Site) -> Span:
-    """The rows to replace in a state table."""
-    replaced = done.intent.state[site.name]
-    kind = done.plan.fold.tables[table][replaced.column].dataType.simpleString()
-    return Span(replaced.column, kind, replaced.begin, replaced.end)
+def _aim(done: Recomputed, site: Site) -> Site:
+    """The site with what it replaces. A merge by key takes each row, as new as the sink's own or not."""
+    if site.name in done.replaced:
+        return replace(site, span=done.replaced[site.name])
+    assert site.upsert is not None
+    return replace(site, upsert=replace(site.upsert, newest=None, delete=DELETE_COLUMN))
 
 
 def _announce(ledger: Ledger, rule: str, intent: Backfill) -> Head:
@@ -277,17 +283,20 @@ def _replaced(plan: Plan, prepared: Prepared, attempt: Attempt, intent: Backfill
     return written
 
 
-def _removed(site: Site, written: Written) -> int:
+def _effect(site: Site, written: Written) -> Effect:
     found = site.writer.committed_at(written.commit, written.version)
-    assert found is not None
-    return int(found.metadata["deleted"])
+    effect = None if found is None else Effect.from_metadata(found.metadata)
+    assert effect is not None
+    return effect
 
 
 def _same(rule: str, recorded: Backfill, found: Backfill) -> None:
     """Raise ReplayDiffers if a backfill, computed again, differs from its intent."""
-    names = ("counts", "restated", "digests", "expected")
+    names = ("counts", "restated", "digests", "expected", "keys")
     _refuse(rule, recorded, [name for name in names if getattr(recorded, name) != getattr(found, name)])
     _refuse(rule, recorded, list(recorded.results.differences(found.results)))
+    for name, digest in recorded.taken.items():
+        _refuse(rule, recorded, [f"{name}: {what}" for what in digest.differences(found.of(name))])
 
 
 def _check_same_results(plan: Plan, recorded: Backfill, site: Site, now: Digest) -> None:

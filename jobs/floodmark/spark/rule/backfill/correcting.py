@@ -1,8 +1,8 @@
 """A correction: what rows that left a source, and rows that came in their place, change of a rule's results.
 
 1. DIFFER   the rows of the files that the rewrite removed and added; those in both are passed over.
-2. TOUCH    the interval of all results that depend on one of the others (`core.lifecycle.corrections`).
-3. COMPUTE  the interval from the sources as they are behind the rewrite, like a backfill.
+2. TOUCH    the interval of all results that depend on one of the others (`core.lifecycle.corrections`), or their keys.
+3. COMPUTE  these from the sources as they are behind the rewrite, like a backfill (`backfilling`, `bykey`).
 
 Then it is a backfill (`backfilling.replace_interval`), whose last row moves the offsets behind the rewrite.
 """
@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
 from floodmark.connectors.ports.registry import sinks, sources
@@ -26,13 +29,23 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Replaced, Rewritten
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.watermark import later, merge
+from floodmark.core.rules.checks.recomputing import has_keys
+from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import InputFault
 from floodmark.ledger.home import Home
 from floodmark.spark.read.batch import latest_times
 from floodmark.spark.read.digesting import HASH, Digesting
 from floodmark.spark.read.frames import tagged
 from floodmark.spark.read.narrowing import narrowed
-from floodmark.spark.rule.backfill.backfilling import Correction, Recomputed, computed
+from floodmark.spark.rule.backfill import backfilling, bykey
+from floodmark.spark.rule.backfill.backfilling import (
+    Correction,
+    Recomputed,
+    as_intended,
+    computed,
+    correction_of,
+    head_of,
+)
 from floodmark.spark.rule.generation import Plan
 
 NET = "_floodmark_net"  # how many more times a row came than it left
@@ -41,13 +54,17 @@ SIDES = {"left": -1, "came": 1}
 
 @dataclass(frozen=True)
 class Difference:
-    """The rows of one stream that left and came. `oldest`, `newest`: event times of both; `reached`: of what came."""
+    """The rows of one stream that left and came. `oldest`, `newest`: event times of both; `reached`: of what came.
+
+    rows: with the columns of the rule's frame, each once however often it left or came; of a rule with keys.
+    """
 
     left: Digest
     came: Digest
     oldest: int | None
     newest: int | None
     reached: int | None
+    rows: DataFrame | None = None
 
 
 def compute(
@@ -60,7 +77,6 @@ def compute(
         sink.check_replaceable()
     differences = {name: _difference(session, plan, name, one, clock_ms) for name, one in rewrites.items()}
     _refuse_ahead(plan, differences, clock_ms)
-    interval = _touched(plan, differences)
     lines = head.lines | {name: one.upto for name, one in rewrites.items()}
     then = replace(head, entry=Entry(clock_ms, tuple(lines[name] for name in plan.rule.streams)))
     correction = Correction(
@@ -74,11 +90,42 @@ def compute(
             )
             for name, one in rewrites.items()
         },
-        state=_state_spans(plan, interval, head.watermark),
+        state={},
         maxima=merge(head.maxima, {name: one.reached for name, one in differences.items()}),
         log_sums=_log_sums(plan, then),
     )
+    if has_keys(plan.rule):
+        return _by_key(session, plan, home, then, differences, correction)
+    interval = _touched(plan, differences)
+    correction = replace(correction, state=_state_spans(plan, interval, head.watermark))
     return computed(session, plan, home, then, interval, correction)
+
+
+def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomputed:
+    """Compute the open backfill or correction from its intent. Raises ReplayDiffers if it differs from the intent."""
+    recorded = head.backfill
+    assert recorded is not None
+    if not recorded.keys:
+        return backfilling.recompute(session, plan, home, head)
+    check_sources(plan.rule, head)
+    then = head_of(recorded, head)
+    rewrites = {name: Rewrite(one.since, one.upto, one.commits) for name, one in recorded.rewrites.items()}
+    clock_ms = then.entry.clock_ms
+    differences = {name: _difference(session, plan, name, one, clock_ms) for name, one in rewrites.items()}
+    return as_intended(recorded, _by_key(session, plan, home, then, differences, correction_of(recorded)))
+
+
+def _by_key(
+    session: SparkSession,
+    plan: Plan,
+    home: Home,
+    then: Head,
+    differences: Mapping[str, Difference],
+    correction: Correction,
+) -> Recomputed:
+    changed = [one.rows for one in differences.values() if one.rows is not None]
+    found = bykey.computed(session, plan, home, then, reduce(DataFrame.unionAll, changed), correction)
+    return replace(found, held=[*found.held, *changed])
 
 
 def _difference(session: SparkSession, plan: Plan, name: str, rewrite: Rewrite, clock_ms: int) -> Difference:
@@ -90,20 +137,29 @@ def _difference(session: SparkSession, plan: Plan, name: str, rewrite: Rewrite, 
         )
         for sign, rows in sides
     ]
-    kept = frames[0].unionAll(frames[1]).where("_k")
-    found = _net(kept, [field.name for field in shape.columns(name)], shape.prefix(name)).head()
+    kept, keyed = frames[0].unionAll(frames[1]).where("_k"), has_keys(plan.rule)
+    each = _net(kept, [field.name for field in shape.columns(name)], shape.prefix(name), keyed)
+    rows = None
+    if keyed:
+        each = each.persist(StorageLevel.MEMORY_AND_DISK)
+        rows = each.select("row.*").drop(NET)
+    found = _measured(each).head()
     assert found is not None
-    return Difference(
-        _digest(found, "left"), _digest(found, "came"), found["oldest"], found["newest"], found["reached"]
-    )
+    times = (found["oldest"], found["newest"], found["reached"])
+    return Difference(_digest(found, "left"), _digest(found, "came"), *times, rows)
 
 
-def _net(rows: DataFrame, columns: list[str], prefix: str) -> DataFrame:
-    """One row: how many rows left and came, the sums of their hashes, and their event times."""
+def _net(rows: DataFrame, columns: list[str], prefix: str, whole: bool) -> DataFrame:
+    """The rows that left and came, by their hash: how often (NET), and their event time. `whole`: with a `row`."""
     own = StructType([rows.schema[prefix + name] for name in columns])
     hashed = Digesting(own, exact=True).hashed(rows)
-    each = hashed.groupBy(HASH).agg({NET: "sum", "_t": "max"})
-    each = each.selectExpr(HASH, f"`sum({NET})` AS {NET}", "`max(_t)` AS _t").where(f"{NET} <> 0")
+    kept = [F.first(F.struct(*map(quoted, rows.columns))).alias("row")] if whole else []
+    each = hashed.groupBy(HASH).agg(F.sum(NET).alias(NET), F.max("_t").alias("_t"), *kept)
+    return each.where(f"{NET} <> 0")
+
+
+def _measured(each: DataFrame) -> DataFrame:
+    """One row: how many rows left and came, the sums of their hashes, and their event times."""
     measures = ["min(_t) AS oldest", "max(_t) AS newest", f"max(CASE WHEN {NET} > 0 THEN _t END) AS reached"]
     for side, sign in SIDES.items():
         times = f"greatest({NET} * {sign}, 0L)"

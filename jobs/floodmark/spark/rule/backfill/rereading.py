@@ -37,14 +37,30 @@ def read_interval(
 
     corrected: dead rows may have left a source since.
     """
-    begun = Entry.parse(head.begun_with.entry)
-    frames = [reread(session, plan, begun, head.entry), *reread_replays(session, plan, home, head, span.upto)]
-    rows = reduce(DataFrame.unionByName, frames).where(_within(span)).where(_stored_within(plan, span))
-    gone = dict.fromkeys(plan.rule.streams, 0)
+    rows = _read(session, plan, home, head).where(_within(span)).where(_stored_within(plan, span))
+    dead = None
     if has_rows(home.dead):
         dead = quarantined_rows(session, plan, home.dead, head, span.upto).where(_within(span))
+    return _living(plan, rows, dead, corrected)
+
+
+def read_all(session: SparkSession, plan: Plan, home: Home, head: Head) -> tuple[Batch, dict[str, Counts]]:
+    """All rows that the generation's epochs have read, likewise, after a correction."""
+    dead = quarantined_rows(session, plan, home.dead, head, head.epoch) if has_rows(home.dead) else None
+    return _living(plan, _read(session, plan, home, head), dead, corrected=True)
+
+
+def _read(session: SparkSession, plan: Plan, home: Home, head: Head) -> DataFrame:
+    begun = Entry.parse(head.begun_with.entry)
+    frames = [reread(session, plan, begun, head.entry), *reread_replays(session, plan, home, head, head.epoch)]
+    return reduce(DataFrame.unionByName, frames)
+
+
+def _living(plan: Plan, rows: DataFrame, dead: DataFrame | None, corrected: bool) -> tuple[Batch, dict[str, Counts]]:
+    gone = dict.fromkeys(plan.rule.streams, 0)
+    if dead is not None:
         gone = _by_stream(plan, dead)
-    if any(gone.values()):
+    if dead is not None and any(gone.values()):
         left = without(rows, dead, _stopping(plan))
         before, after = _by_stream(plan, rows), _by_stream(plan, left)
         found = {name: count - after[name] for name, count in before.items()}

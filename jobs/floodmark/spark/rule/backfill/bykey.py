@@ -1,0 +1,99 @@
+"""Recompute by key: the results of some keys, from all rows that these keys have.
+
+Running totals, the first rows of a key, and single rows in a sink with a key are corrected so. No interval of time
+bounds their results, but each depends on the rows of one key alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from floodmark.core.protocol.places import name_at
+from floodmark.core.protocol.records.backfills import Backfill
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.ledger.home import Home
+from floodmark.spark.fold.fold import Moment
+from floodmark.spark.read.batch import NO_LIMIT, Batch, Limits
+from floodmark.spark.read.digesting import Digesting
+from floodmark.spark.read.expectationchecks import check_results
+from floodmark.spark.rule.backfill.backfilling import Correction, Recomputed
+from floodmark.spark.rule.backfill.rereading import read_all
+from floodmark.spark.rule.backfill.taking import keys_for, merged
+from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
+from floodmark.spark.rule.generation import Plan
+from floodmark.spark.session.session import engine_of
+from floodmark.spark.write.replacing import OfKeys
+
+
+def computed(
+    session: SparkSession, plan: Plan, home: Home, head: Head, changed: DataFrame, correction: Correction
+) -> Recomputed:
+    """What the keys of rows that left and came (`changed`) have, by the sources at the head's offsets.
+
+    Raises InputFault if the SQL fails on one of their rows, or several results have one key.
+    """
+    at = Moment(head.epoch, head.watermark, head.watermark, head.lost, head.entry.clock_ms * 1000)
+    touched = _kept(plan.fold.touched(_unlimited(plan, changed), session, at))
+    sinks = {name_at(head, address): address for address in plan.sinks}
+    keys = {name: _kept(keys_for(plan, address, touched)) for name, address in sinks.items()}
+    kept = _kept(touched.selectExpr(*_state_keys(plan)).distinct()) if plan.fold.tables else touched
+    batch, counts = read_all(session, plan, home, head)
+    folded = plan.fold.of_keys(batch, kept, session, at)
+    results = check_results(folded.output, plan.expectations, plan.rule.rule, session)
+    assert results.rows is not None
+    with_fit_partitions(results.rows, plan, session)
+    rows = {name: _kept(rows) for name, rows in folded.changes.items()}
+    state = {f"state/{name}": one for name, one in rows.items()}
+    found = {
+        name: _kept(merged(plan, address, OfKeys(keys[name]).of(results.rows), keys[name], head.generation, head.epoch))
+        for name, address in sinks.items()
+    }
+    intent = Backfill(
+        begin=0,
+        end=0,
+        high=0,
+        upto=head.epoch,
+        number=len(head.backfills) + 1,
+        entry=head.entry.text(),
+        column="",
+        shift=0,
+        counts=counts,
+        restated=dict.fromkeys(plan.rule.streams, 0),
+        digests=batch.digests,
+        results=Digesting(plan.output).of(results.rows.limit(0)),
+        taken={name: _digesting(one).of(one) for name, one in (found | state).items()},
+        expected=results.counts,
+        rule=plan.rule.to_json(),
+        rule_hash=plan.rule.hash,
+        engine=engine_of(session),
+        keys={name: one.count() for name, one in keys.items()} | {name: kept.count() for name in state},
+        **vars(correction),
+    )
+    replaced = {name: OfKeys(kept) for name in state}
+    held = [touched, kept, *keys.values(), *rows.values(), *found.values()]
+    return Recomputed(session, plan, intent, sinks, found | state, replaced, held)
+
+
+def _unlimited(plan: Plan, rows: DataFrame) -> Batch:
+    """Rows of the rule's frame, of which none is late, or ahead of the clock."""
+    return Batch(rows, plan.rule, plan.fold.shape, Limits(None, dict.fromkeys(plan.rule.streams, NO_LIMIT)))
+
+
+def _state_keys(plan: Plan) -> Iterator[str]:
+    """SQL for the key's columns, as the state names them."""
+    return (f"{quoted(shown)} AS {quoted(key)}" for key, shown in plan.fold.state_keys.items())
+
+
+def _digesting(rows: DataFrame) -> Digesting:
+    """The digest that a merge of these rows has: without what says whether a row removes its key."""
+    return Digesting(StructType([field for field in rows.schema if field.name != DELETE_COLUMN]))
+
+
+def _kept(rows: DataFrame) -> DataFrame:
+    return rows.persist(StorageLevel.MEMORY_AND_DISK)

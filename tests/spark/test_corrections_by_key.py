@@ -1,0 +1,154 @@
+"""After rows of a source were removed or changed, sinks with a key hold what plain batch gives of what is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from support.corrected import KEYED, flow_of, proven, same_as_batch, sink
+from support.crash import Crash, crash_at
+from support.flow import event
+from support.oracle import ordered
+from support.rewrites import FIRST, MORE, REWRITES, delete, move, update
+from support.running import run
+
+from floodmark.core.protocol.crashpoints import CORRECTION_POINTS
+from floodmark.errors import InputFault, Refused
+
+IN_CI = {
+    ("delete", "totals"), ("update", "totals of expressions"), ("move", "first two rows"), ("merge", "first row"),
+    ("overwrite", "newest row"), ("restore", "newest row by number"), ("delete", "windows"), ("update", "rows by time"),
+    ("delete", "totals that delete"),
+}  # fmt: skip
+EACH = [(how, form) for how in REWRITES for form in KEYED]
+
+
+@pytest.mark.parametrize(
+    ("how", "form"), [one if one in IN_CI else pytest.param(*one, marks=pytest.mark.prove) for one in EACH]
+)
+def test_the_sinks_are_what_batch_gives_of_the_source_as_it_is_now(
+    spark: SparkSession, place: Path, how: str, form: str
+) -> None:
+    flow = flow_of(place, form)
+    flow.arrive(FIRST)
+    run(spark, flow)
+    flow.arrive(MORE)
+    run(spark, flow)
+    REWRITES[how](spark, flow.source)
+    done = run(spark, flow)
+    assert len(done.corrections) == 1
+    same_as_batch(spark, flow)
+    proven(flow)
+    flow.arrive([event(500, "a", 3.0, 1), event(700, "b")])
+    run(spark, flow)
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+KILLS = [(form, point) for form in ("totals", "newest row") for point in CORRECTION_POINTS]
+KILLED_IN_CI = {("totals", "backfill.state.after"), ("newest row", "backfill.sink.after")}
+
+
+@pytest.mark.parametrize(
+    ("form", "point"), [one if one in KILLED_IN_CI else pytest.param(*one, marks=pytest.mark.prove) for one in KILLS]
+)
+def test_killed_anywhere_it_is_done_once(spark: SparkSession, place: Path, form: str, point: str) -> None:
+    if form == "newest row" and "state" in point:
+        form = "first row"  # single rows have no state
+    flow = flow_of(place, form)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    move(spark, flow.source)
+    flow.arrive([event(480, "late to the party"), event(500)])
+    with crash_at(point) as planned, pytest.raises(Crash):
+        run(spark, flow)
+    assert planned.fired
+    run(spark, flow)
+    head = flow.ledger().head
+    assert head is not None and head.corrections == 1 and head.backfill is None
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+def test_only_the_keys_that_were_touched_are_replaced(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, "totals", sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE k = 'b'")
+    (done,) = run(spark, flow).corrections
+    assert (done.left, done.came, [*done.replaced.values()]) == (4, 0, [(0, 1)]), "a key without rows goes"
+    spark.sql(f"UPDATE delta.`{flow.source}` SET v = v + 1 WHERE n = 1 AND k = 'a'")
+    (done,) = run(spark, flow).corrections
+    assert (done.left, done.came, [*done.replaced.values()]) == (2, 2, [(1, 1)])
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+def test_null_is_a_key(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, "totals", sinks=1)
+    flow.arrive([event(0, None), event(1, None, 2.0), event(2, "a")])
+    run(spark, flow)
+    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE v = 2")
+    flow.arrive([event(3, None, 5.0)])
+    run(spark, flow)
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+def test_rows_that_the_rule_does_not_tell_apart_change_nothing(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, "totals that delete", sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    spark.sql(f"UPDATE delta.`{flow.source}` SET v = 0")
+    (done,) = run(spark, flow).corrections
+    assert (done.left, done.came, [*done.replaced.values()]) == (0, 0, [(0, 0)])
+    proven(flow)
+
+
+def test_two_results_of_one_key_stop_the_correction(spark: SparkSession, place: Path) -> None:
+    """By epochs the later one stayed; of the table as it is now, nothing says which is later."""
+    flow = flow_of(place, "newest row", sinks=1)
+    del flow.settings["sinks"][0]["newest"]
+    flow.arrive([event(0, "a"), event(10, "b")])
+    run(spark, flow)
+    flow.arrive([event(20, "a")])
+    run(spark, flow)
+    before = sink(flow)
+    spark.sql(f"UPDATE delta.`{flow.source}` SET v = 7 WHERE at < '2001-01-01T00:00:05Z'")
+    with pytest.raises(InputFault, match=r"one result for each key \(k\), found 2 for"):
+        run(spark, flow)
+    assert sink(flow) == before
+    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE v = 7")
+    run(spark, flow)
+    assert {row[0] for row in sink(flow)} == {"a", "b"}
+    proven(flow)
+
+
+def test_an_edit_that_may_have_given_other_keys_refuses(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, "newest row", sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    flow.sql = "SELECT upper(k) AS k, at, v, n FROM events WHERE n <> 7"
+    flow.arrive([event(700)])
+    run(spark, flow)
+    delete(spark, flow.source)
+    with pytest.raises(Refused, match=r"other SQL.*floodmark reset"):
+        run(spark, flow)
+
+
+def test_a_chain_with_keyed_sinks_follows(spark: SparkSession, place: Path) -> None:
+    """Newest readings by key, then totals over them: an upsert of the first is a rewrite for the second."""
+    first = flow_of(place, "newest row", sinks=1)
+    second = flow_of(place, "totals", sinks=1, name="second")
+    second.stream = {**second.stream, "delta": first.sink()}
+    first.arrive([*FIRST, *MORE])
+    for step in (lambda: None, lambda: first.arrive([event(500, "a", 9.0)]), lambda: update(spark, first.source)):
+        step()
+        for one in (first, second):
+            run(spark, one)
+        same_as_batch(spark, first)
+        spark.read.format("delta").load(first.sink()).createOrReplaceTempView("events")
+        assert sink(second) == ordered(map(tuple, spark.sql(second.sql).collect()))
+        proven(first)
+        proven(second)

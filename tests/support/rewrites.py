@@ -1,0 +1,59 @@
+"""Ways in which people repair a table in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from support.flow import event
+
+FIRST = [
+    event(s, k, v, n)
+    for s, k, v, n in (
+        (0, "a", 1.0, 1),
+        (12, "a", 0.5, 6),
+        (10, "b", 2.0, 3),
+        (70, "a", 4.0, 1),
+        (80, "b", 3.0, 4),
+        (84, "b", 0.5, 6),
+    )
+]
+MORE = [event(130, "a", 8.0, 5), event(140, "c", 1.5, 7), event(400, "b", 1.0, 1), event(415, "a", 2.5, 3)]
+
+
+def frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
+    return spark.createDataFrame(rows, "at timestamp, k string, v double, n bigint").coalesce(1)
+
+
+def delete(spark: SparkSession, table: str) -> None:
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE n = 3")
+
+
+def update(spark: SparkSession, table: str) -> None:
+    spark.sql(f"UPDATE delta.`{table}` SET v = v + 100, k = 'z' WHERE k = 'a'")
+
+
+def move(spark: SparkSession, table: str) -> None:
+    """Rows come into other windows, some of them later than any before."""
+    spark.sql(f"UPDATE delta.`{table}` SET at = at + INTERVAL 65 SECONDS WHERE k = 'b'")
+
+
+def merge(spark: SparkSession, table: str) -> None:
+    frame(spark, [event(70, "a", 40.0, 2), event(440, "new", 1.0, 8)]).createOrReplaceTempView("changes")
+    spark.sql(f"MERGE INTO delta.`{table}` t USING changes c ON t.at = c.at AND t.k = c.k "
+              "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")  # fmt: skip
+
+
+def overwrite(spark: SparkSession, table: str) -> None:
+    writer = frame(spark, [event(65, "a", 7.0, 7), event(75, "new", 9.0, 9)]).write.format("delta").mode("overwrite")
+    writer.option("replaceWhere", "at >= '2001-01-01T00:01:00Z' AND at < '2001-01-01T00:02:00Z'").save(table)
+
+
+def restore(spark: SparkSession, table: str) -> None:
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 0")
+
+
+Rewriting = Callable[[SparkSession, str], None]
+REWRITES: dict[str, Rewriting] = {one.__name__: one for one in (delete, update, move, merge, overwrite, restore)}
