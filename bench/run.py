@@ -29,6 +29,7 @@ from floodmark.spark.session.session import root_session
 KEYS = {"1 k": 1_000, "1 M": 1_000_000}
 EPOCHS = (1, 10)
 A_DAY = 100_000  # rows, of a year that is corrected
+OF_KEYS = 20_000_000  # rows, of which some keys are deleted
 WARM_ROWS = 200_000
 PARTS = ("throughput", "digests", "windows", "corrections", "small", "state", "nexmark", "processes", "cold")
 
@@ -132,6 +133,7 @@ def main() -> None:
         lines += told(*windows.hopping(bench.spark, every, tenth, bench.work, given.repeats))
     if "corrections" in given.only:
         lines += told(*corrections.one_day(bench.spark, bench.work(), A_DAY, given.repeats))
+        lines += told(*corrections.some_keys(bench.spark, bench.work(), OF_KEYS, KEYS["1 M"], given.repeats))
     if "small" in given.only:
         lines += small.warm_epoch(bench.spark, bench.work()) + small.ledger_rows(bench.work())
     if "state" in given.only:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.cli.commands import correct as cli_correct
+from floodmark.connectors.delta.rewrites import is_fed
 from floodmark.connectors.news import look
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.crashpoints import CORRECTION_POINTS
@@ -50,6 +52,34 @@ def test_the_sinks_are_what_batch_gives_of_the_source_as_it_is_now(
     run(spark, flow)
     same_as_batch(spark, flow)
     proven(flow)
+
+
+@pytest.mark.parametrize(
+    "how", [one if one == "merge" else pytest.param(one, marks=pytest.mark.prove) for one in REWRITES]
+)
+def test_the_rows_are_those_of_the_change_feed_where_the_table_has_one(
+    spark: SparkSession, place: Path, how: str
+) -> None:
+    flow = flow_of(place, "slices", sinks=1)
+    flow.arrive(FIRST)
+    spark.sql(f"ALTER TABLE delta.`{flow.source}` SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    flow.arrive(MORE)
+    run(spark, flow)
+    REWRITES[how](spark, flow.source)
+    table = DeltaTable(flow.source)
+    assert [is_fed(table, flow.source, version) for version in (table.version(), 1)] == [True, False]
+    (done,) = run(spark, flow).corrections
+    left, came = file_rows(spark, flow, table.version())
+    assert (done.left, done.came) == (sum((left - came).values()), sum((came - left).values()))
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+def file_rows(spark: SparkSession, flow: Flow, version: int) -> list[Counter[str]]:
+    """The rows of the table before and after its newest version."""
+    as_of = spark.read.format("delta").option
+    found = (as_of("versionAsOf", one).load(flow.source).collect() for one in (version - 1, version))
+    return [Counter(map(str, rows)) for rows in found]
 
 
 KILLS = [(form, point) for form in ("slices", "rows") for point in CORRECTION_POINTS]

@@ -40,7 +40,7 @@ def test_the_sinks_are_what_batch_gives_of_the_source_as_it_is_now(
     assert len(done.corrections) == 1
     same_as_batch(spark, flow)
     proven(flow)
-    flow.arrive([event(500, "a", 3.0, 1), event(700, "b")])
+    flow.arrive([event(500, "a", 3.0, 1), event(700, "b"), event(800, "c")])  # c: a key that few rewrites touch
     run(spark, flow)
     same_as_batch(spark, flow)
     proven(flow)

@@ -15,6 +15,7 @@ from floodmark.ledger.delta import tablelog
 from floodmark.ledger.delta.tablelog import DataCommit
 from floodmark.ledger.delta.tables import logged_between
 
+FEED = "delta.enableChangeDataFeed"
 Key = tuple[str, str]  # a file, and its deletion vector: the same file with another vector has other rows
 
 
@@ -68,6 +69,14 @@ def file_changes(address: str, first: int, last: int) -> FileChanges:
     for version in range(first, last + 1):
         found.follow(logged_between(address, version))
     return found
+
+
+def is_fed(table: DeltaTable, address: str, first: int) -> bool:
+    """Whether the table's change feed has all rows that left and came since version `first`, with today's columns."""
+    if table.metadata().configuration.get(FEED) != "true":
+        return False
+    since = (logged_between(address, version) for version in range(first, table.version() + 1))
+    return not any("metaData" in action for actions in since for action in actions)
 
 
 def as_added(table: DeltaTable, address: str, files: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -14,7 +14,15 @@ from deltalake.exceptions import DeltaError
 from floodmark.connectors.delta.expiry import expiring
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.opening import open_existing
-from floodmark.connectors.delta.rewrites import as_added, author, described, file_changes, newest_alike, rewriting
+from floodmark.connectors.delta.rewrites import (
+    as_added,
+    author,
+    described,
+    file_changes,
+    is_fed,
+    newest_alike,
+    rewriting,
+)
 from floodmark.connectors.ports.source import Backlog, Planned, Rewrite
 from floodmark.core.committimes import first_from
 from floodmark.core.lifecycle.retention import Limit
@@ -264,13 +272,14 @@ class DeltaSource(Planned):
         )
 
     def changes(self, spark: SparkSession, rewrite: Rewrite) -> tuple[DataFrame, DataFrame]:
-        from floodmark.connectors.planning.versionrows import rows_of_files
+        from floodmark.connectors.planning.versionrows import rows_fed, rows_of_both
 
         first, upto = (DeltaOffset.parse(line).version for line in (rewrite.since, rewrite.upto))
+        if is_fed(self.table(), self.address, first):
+            return rows_fed(spark, self.address, first, upto - 1)
         found = file_changes(self.address, first, upto - 1)
-        files = (as_added(self.table(), self.address, one.values()) for one in (found.left, found.came))
-        left, came = (rows_of_files(spark, self.address, lines) for lines in files)
-        return left, came
+        left, came = (as_added(self.table(), self.address, one.values()) for one in (found.left, found.came))
+        return rows_of_both(spark, self.address, left, came)
 
     def whole(self, spark: SparkSession) -> DataFrame:
         return spark.read.format("delta").load(self.address)

@@ -8,6 +8,8 @@ from typing import Any
 from py4j.java_gateway import JavaClass
 from pyspark.sql import DataFrame, SparkSession
 
+from floodmark.core.sql.words.lexis import quoted
+
 DELTA = "org.apache.spark.sql.delta"
 
 
@@ -19,8 +21,25 @@ def rows_at(spark: SparkSession, address: str, version: int) -> DataFrame:
     return _of_files(spark, now, _snapshot(then).allFiles().collectAsList())
 
 
-def rows_of_files(spark: SparkSession, address: str, added: Iterable[str]) -> DataFrame:
-    """The rows of files. `added`: for each, the action that adds it, as a log has it."""
+def rows_fed(spark: SparkSession, address: str, first: int, last: int) -> tuple[DataFrame, DataFrame]:
+    """The rows that left and came by some versions, from the table's change feed."""
+    feed = spark.read.format("delta").option("readChangeFeed", True)
+    rows = feed.option("startingVersion", first).option("endingVersion", last).load(address)
+    left = rows.where("_change_type IN ('delete', 'update_preimage')").select(
+        *map(quoted, _present(spark, address).columns)
+    )
+    came = rows.where("_change_type IN ('insert', 'update_postimage')").select(*map(quoted, left.columns))
+    return left, came
+
+
+def rows_of_both(
+    spark: SparkSession, address: str, left: Iterable[str], came: Iterable[str]
+) -> tuple[DataFrame, DataFrame]:
+    """The rows of files that left and of files that came; for each, the action that adds it, as a log has it."""
+    return _of_lines(spark, address, left), _of_lines(spark, address, came)
+
+
+def _of_lines(spark: SparkSession, address: str, added: Iterable[str]) -> DataFrame:
     actions = _class(spark, f"{DELTA}.actions.Action")
     return _of_files(spark, _present(spark, address), [actions.fromJson(line) for line in added])
 

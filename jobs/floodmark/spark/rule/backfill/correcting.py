@@ -47,9 +47,12 @@ from floodmark.spark.rule.backfill.backfilling import (
     head_of,
 )
 from floodmark.spark.rule.generation import Plan
+from floodmark.spark.session.jvm import bytes_read, materialised
 
 NET = "_floodmark_net"  # how many more times a row came than it left
 SIDES = {"left": -1, "came": 1}
+MUCH = 32 << 20  # bytes: from here on it pays to pass over copied rows first
+BUCKETS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -153,9 +156,25 @@ def _net(rows: DataFrame, columns: list[str], prefix: str, whole: bool) -> DataF
     """The rows that left and came, by their hash: how often (NET), and their event time. `whole`: with a `row`."""
     own = StructType([rows.schema[prefix + name] for name in columns])
     hashed = Digesting(own, exact=True).hashed(rows)
+    if bytes_read(rows) > MUCH:
+        hashed = _without_copies(hashed)
     kept = [F.first(F.struct(*map(quoted, rows.columns))).alias("row")] if whole else []
     each = hashed.groupBy(HASH).agg(F.sum(NET).alias(NET), F.max("_t").alias("_t"), *kept)
     return each.where(f"{NET} <> 0")
+
+
+def _without_copies(hashed: DataFrame) -> DataFrame:
+    """The rows, without most of those that a rewrite has only copied to another file.
+
+    Rows are summed up by some bits of their hash, which takes little memory. Where the rows that left and came have the
+    same number and the same sums, they are the same rows.
+    """
+    bits = f"{HASH} & {BUCKETS - 1}L"
+    halves = (f"shiftrightunsigned({HASH}, 32)", f"{HASH} & {LOW}L")
+    sums = [f"sum({NET}) <> 0", *(f"sum(({half}) * {NET}) <> 0" for half in halves)]
+    found = hashed.groupBy(F.expr(bits).alias("bits")).agg(F.expr(" OR ".join(sums)).alias("differ"))
+    differing = materialised(found.where("differ").select("bits"), hashed.sparkSession)
+    return hashed.join(F.broadcast(differing), F.expr(f"({bits}) = bits"), "left_semi")
 
 
 def _measured(each: DataFrame) -> DataFrame:
