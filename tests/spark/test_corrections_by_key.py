@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 from support.corrected import KEYED, flow_of, proven, same_as_batch, sink
 from support.crash import Crash, crash_at
-from support.flow import event
+from support.flow import START, event
 from support.oracle import ordered
 from support.rewrites import FIRST, MORE, REWRITES, delete, move, update
-from support.running import run
+from support.running import backfill_killed, rehearse_backfill, run
 
 from floodmark.core.protocol.crashpoints import CORRECTION_POINTS
 from floodmark.errors import InputFault, Refused
@@ -103,6 +103,27 @@ def test_rows_that_the_rule_does_not_tell_apart_change_nothing(spark: SparkSessi
     spark.sql(f"UPDATE delta.`{flow.source}` SET v = 0")
     (done,) = run(spark, flow).corrections
     assert (done.left, done.came, [*done.replaced.values()]) == (0, 0, [(0, 0)])
+    proven(flow)
+
+
+@pytest.mark.parametrize("point", [None, *(pytest.param(one, marks=pytest.mark.prove) for one in CORRECTION_POINTS)])
+@pytest.mark.parametrize("form", ["totals", pytest.param("newest row", marks=pytest.mark.prove)])
+def test_keys_with_rows_in_an_interval_are_backfilled(
+    spark: SparkSession, place: Path, form: str, point: str | None
+) -> None:
+    """Rows that today's file drops have counted so far."""
+    if form == "newest row" and "state" in str(point):
+        form = "first row"  # single rows have no state
+    flow = flow_of(place, form, sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    flow.stream["expect"] = {"not_three": {"check": "n <> 3", "on_fail": "drop"}}
+    low = round(START.timestamp()) * 1_000_000
+    (before,) = rehearse_backfill(spark, flow, low + 8_000_000, low + 11_000_000).sinks.values()
+    assert before == (1, 1), "the key of the only row in these three seconds"
+    backfill_killed(spark, flow, low, low + 500_000_000, point)
+    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE n = 3")  # for the oracle
+    same_as_batch(spark, flow)
     proven(flow)
 
 

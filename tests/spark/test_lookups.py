@@ -12,8 +12,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from support.aged import age
+from support.corrected import proven
 from support.flow import START, Flow, event, rows_of
-from support.running import crash, run
+from support.running import backfill, crash, run
 
 from floodmark.errors import HistoryGone, NotThereYet
 from floodmark.ledger.delta import tablelog
@@ -97,6 +98,52 @@ def test_a_window_is_joined_when_it_is_final(spark: SparkSession, place: Path) -
     minute = [(start - START).total_seconds() for start, _, _ in _values(flow, "start", "city", "n")]
     assert minute == [0, 60]
     assert [row[1:] for row in _values(flow, "start", "city", "n")] == [("Amsterdam", 1), ("Athens", 2)]
+
+
+BY_CITY = """SELECT window.start AS start, city, count(*) AS n FROM events e JOIN cities c ON e.k = c.k
+             GROUP BY window(at, '1 minute'), city"""
+
+
+def _first_hours(spark: SparkSession, place: Path) -> Flow:
+    """A rule that corrects, after some windows that were joined with one version of the cities."""
+    flow = _flow(place, BY_CITY)
+    flow.stream = {"on_rewrite": "correct"}
+    _cities(flow, a="Aachen", b="Bern")
+    flow.arrive([event(1, "a"), event(2, "b"), event(61, "a"), event(62, "b", n=5)])
+    flow.arrive([event(200, "a"), event(220, "b")])
+    run(spark, flow)
+    _cities(flow, a="Amsterdam", b="Bern")
+    return flow
+
+
+def _by_minute(flow: Flow) -> list[tuple[Any, ...]]:
+    return [((start - START).total_seconds() / 60, *row) for start, *row in _values(flow, "start", "city", "n")]
+
+
+@pytest.mark.parametrize(
+    "point", [None, "backfill.intent.after", pytest.param("backfill.sink.after", marks=pytest.mark.prove)]
+)
+def test_what_is_corrected_is_joined_with_the_tables_as_they_are(
+    spark: SparkSession, place: Path, point: str | None
+) -> None:
+    """A kill in between, and a table that has changed once more, change nothing: the ledger names the version."""
+    flow = _first_hours(spark, place)
+    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE n = 5")
+    if point is not None:
+        assert crash(spark, flow, point)
+        _cities(flow, a="Athens", b="Athens")
+        head = flow.ledger().head
+        assert head is not None and head.pinned["cities"].version == 1
+    run(spark, flow)
+    assert _by_minute(flow) == [(0, "Aachen", 1), (0, "Bern", 1), (1, "Amsterdam", 1)]
+    proven(flow)
+
+
+def test_what_is_backfilled_is_joined_with_the_tables_as_they_are(spark: SparkSession, place: Path) -> None:
+    flow, first = _first_hours(spark, place), round(START.timestamp()) * 1_000_000
+    backfill(spark, flow, first, first + 60_000_000)
+    assert _by_minute(flow) == [(0, "Amsterdam", 1), (0, "Bern", 1), (1, "Aachen", 1), (1, "Bern", 1)]
+    proven(flow)
 
 
 @pytest.mark.prove

@@ -34,10 +34,6 @@ FULL = """
 SELECT a.at, a.k, b.n FROM events a FULL JOIN events b
 ON a.k = b.k AND b.at >= a.at AND b.at < a.at + INTERVAL 10 SECONDS
 """
-LOOKED_UP = """
-SELECT window.start AS start, name, count(*) AS c FROM events JOIN names ON events.k = names.k
-GROUP BY window(at, '1 minute'), name
-"""
 NESTED = """
 SELECT w.start AS s, max(c) AS m
 FROM (SELECT window AS w, k, count(*) AS c FROM e GROUP BY window(at, '1 minute'), k) GROUP BY w
@@ -139,7 +135,6 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"sql": PLACES, "settings": {"unbounded": True}}, {}, "windows of rows"),
     ({"sql": FULL}, {}, "FULL JOIN"),
     ({"sql": TWO_WINDOWS}, {}, "windows of several sizes"),
-    ({"sql": LOOKED_UP, "settings": {"lookups": {"names": {"delta": "/lake/names"}}}}, {}, "lookup tables"),
     ({"sql": "SELECT k, count(*) AS c FROM events GROUP BY window(at, '1 minute'), k"}, {}, "expected window.start"),
     ({"sql": "SELECT k, n FROM events"}, {}, "expected the unchanged event time"),
     ({"sql": "SELECT at, current_timestamp() AS done FROM events"}, {}, "reads the clock"),
@@ -197,9 +192,12 @@ def test_running_totals_and_sinks_whose_key_has_no_time_are_refused(tmp_path: Pa
     totals.settings["sinks"] = [{"delta": totals.sink(), "key": ["k"]}]
     merged = flow(tmp_path, name="merged")
     merged.settings["sinks"] = [{"delta": merged.sink(), "key": ["k"]}]
-    for made, reason in ((totals, "running totals"), (merged, "a key without its results' time")):
+    for made, reason in ((totals, "which rows were late is not known"), (merged, "a key without its results' time")):
         with pytest.raises(Refused, match=reason):
             asked(made, 0, MINUTE)
+    totals.stream["lateness"] = None
+    found = asked(totals, 7, MINUTE)
+    assert (found.begin, found.end, found.final) == (7, MINUTE, False)
     merged.settings["sinks"] = [{"delta": merged.sink(), "key": ["START", "k"]}]
     assert asked(merged, 0, MINUTE).end == MINUTE
 

@@ -117,6 +117,14 @@ REFUSED = {
         {"sql": TOTALS, "settings": {**keyed("k"), "unbounded": True}},
         "which rows were late is not known",
     ),
+    "keys with lookups": (
+        {
+            "sql": "SELECT e.k, name FROM events e JOIN names ON e.k = names.k",
+            "settings": {**keyed("k"), "lookups": {"names": {"delta": "/lake/names"}}},
+            "stream": NEVER_LATE,
+        },
+        "keys may depend on lookup tables",
+    ),
     "a sink without a key": ({"sql": STATELESS, "settings": keyed("k", None), "stream": NEVER_LATE}, "has no `key`"),
     "windows by another key": (
         {"settings": keyed("k")},

@@ -91,7 +91,7 @@ def text_now(text: str, head: Head, rule: Rule) -> Rule:
         name: _address_now(stream, rule.streams.get(name), ids.get(name)) if name in known else stream
         for name, stream in found.streams.items()
     }
-    pinned = {name: one.table for name, one in (head.open.lookups if head.open else {}).items()}
+    pinned = {name: one.table for name, one in head.pinned.items()}
     lookups = {name: _address_now(one, rule.lookups.get(name), pinned.get(name)) for name, one in found.lookups.items()}
     return found.model_copy(update={"streams": streams, "lookups": lookups})
 

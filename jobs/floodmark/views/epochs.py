@@ -59,7 +59,7 @@ def _backfill(rows: list[Row], zone: bool) -> dict[str, Any]:
     if rows[0].kind not in BACKFILLS:
         return {"backfill": None}
     intent, done = Backfill.model_validate_json(rows[0].body), rows[-1].kind == "backfilled"
-    begin, end = (None if intent.keys else iso(at, zone) for at in (intent.begin, intent.end))
+    begin, end = (None if intent.is_empty else iso(at, zone) for at in (intent.begin, intent.end))
     said: dict[str, Any] = {"number": intent.number, "from": begin, "to": end, "upto": intent.upto}
     said["keys"] = intent.most_keys
     said["restated"] = intent.restated

@@ -81,8 +81,8 @@ def _need(reader: Reader, rule: Rule, root: Path) -> Need:
 
 
 def _pinned(reader: Reader, head: Head) -> Need:
-    """An open epoch reads again the version that its intent names."""
-    pinned = head.open.lookups.get(reader.name) if head.open else None
+    """An open epoch or backfill reads again the version that its intent names."""
+    pinned = head.pinned.get(reader.name)
     if pinned is None or pinned.table != _id(reader.sink):
         return Need()
     return Need(versions=frozenset({pinned.version}), readers=(f"{reader.text()} at version {pinned.version}",))

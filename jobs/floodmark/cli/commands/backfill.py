@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 WAIT = 600.0  # seconds
 # Effects on a rule that reads a sink as a stream, on one that looks rows up in it, and on readers of the first.
 BECOMES = (
-    "rows that it has read may be replaced, so its next run stops: reset it after this backfill",
+    "its next run follows with `on_rewrite: correct`; without it, reset it after this backfill",
     "its next epoch looks up the new rows",
-    "the same, after that rule is reset",
+    "the same, after that rule",
 )
 
 
@@ -69,7 +69,8 @@ def backfill(
 ) -> None:
     """Recompute the results of [--from, --to) with the current rule, late rows included, and replace exactly these.
 
-    The rule keeps running meanwhile. A window belongs to the interval if it starts in it. If the backfill is killed,
+    The rule keeps running meanwhile. A window belongs to the interval if it starts in it. Of running aggregates, first
+    rows and keyed single rows, all keys that have rows in the interval are recomputed. If the backfill is killed,
     the next backfill or run finishes it. It asks for confirmation if other rules read the sinks as streams.
 
     Example: `floodmark backfill departure_delays --from 2001-01-01T00:00Z --to 2001-01-02T00:00Z --dry-run`
@@ -150,6 +151,7 @@ def _facts(rule: Rule, put: BackfillResult, done: bool, zone: bool) -> dict[str,
         "backfill": intent.number if done else None,
         "from": iso(intent.begin, zone),
         "to": iso(intent.end, zone),
+        "keys": intent.most_keys,
         "epoch": intent.upto,
         **counts,
         "restated": sum(intent.restated.values()),
@@ -161,7 +163,8 @@ def _report(facts: dict[str, Any]) -> None:
     what = f"backfill {facts['backfill']}" if facts["done"] else "a backfill now"
     restated = f"; {facts['restated']} of the interval's rows had been late" if facts["restated"] else ""
     read = f"{facts['folded']} rows of epochs up to {facts['epoch']} processed{restated}"
-    output.say(f"{facts['rule']}: {what}, of {facts['from']} to {facts['to']}: {read}")
+    keys = "" if facts["keys"] is None else f" ({facts['keys']} keys)"
+    output.say(f"{facts['rule']}: {what}, of {facts['from']} to {facts['to']}{keys}: {read}")
     for sink, rows in facts["sinks"].items():
         verb = "replace" if facts["done"] else "would replace"
         output.say(f"  sink {last_part(sink)}: {rows['after']} rows {verb} {rows['before']}")

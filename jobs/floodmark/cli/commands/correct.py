@@ -40,8 +40,8 @@ def correct(
     """Recompute what a DELETE, UPDATE, MERGE or overwrite of a source changes, and run the rule.
 
     A rule stops at a commit that removes or changes rows that it has read, unless its stream says `on_rewrite: correct`
-    or `skip`. This command gives that answer once. The windows of the rows that left and came are recomputed from the
-    source as it is now, in the sinks and in the state; everything else stays. With `on_rewrite: correct` in the file,
+    or `skip`. This command gives that answer once. The windows, or keys, of the rows that left and came are recomputed
+    from the source as it is now, in the sinks and in the state; everything else stays. With `on_rewrite: correct` in the file,
     each run does the same by itself.
 
     Example: `floodmark correct departure_delays --dry-run`
@@ -77,7 +77,15 @@ def _job(session: SparkSession, rule: Rule, change: rulechange.Change) -> RuleRu
 
 def _expected(rule: Rule, found: BackfillResult | None, zone: bool) -> dict[str, Any]:
     """What a correction would do now."""
-    facts: dict[str, Any] = {"rule": rule.rule, "done": False, "from": None, "to": None, "rewrites": {}, "sinks": {}}
+    facts: dict[str, Any] = {
+        "rule": rule.rule,
+        "done": False,
+        "from": None,
+        "to": None,
+        "keys": None,
+        "rewrites": {},
+        "sinks": {},
+    }
     if found is None:
         return facts
     intent = found.intent
@@ -86,8 +94,8 @@ def _expected(rule: Rule, found: BackfillResult | None, zone: bool) -> dict[str,
         for name, one in intent.rewrites.items()
     }
     sinks = {sink: {"before": before, "after": after} for sink, (after, before) in found.sinks.items()}
-    times = {"from": iso(intent.begin, zone), "to": iso(intent.end, zone)} if intent.begin < intent.end else {}
-    return facts | times | {"rewrites": rewrites, "sinks": sinks}
+    times = {} if intent.is_empty else {"from": iso(intent.begin, zone), "to": iso(intent.end, zone)}
+    return facts | times | {"keys": intent.most_keys, "rewrites": rewrites, "sinks": sinks}
 
 
 def _say_expected(facts: dict[str, Any]) -> None:
@@ -97,10 +105,11 @@ def _say_expected(facts: dict[str, Any]) -> None:
         return
     for stream, one in facts["rewrites"].items():
         output.say(f"{rule}: stream {stream}: {_moved(one)}")
-    if facts["from"] is None:
+    if facts["from"] is None and not facts["keys"]:
         output.say("  no result depends on these rows")
         return
-    output.say(f"  results of {facts['from']} to {facts['to']} would be recomputed")
+    what = f"{facts['keys']} keys" if facts["keys"] else f"{facts['from']} to {facts['to']}"
+    output.say(f"  results of {what} would be recomputed")
     for sink, rows in facts["sinks"].items():
         output.say(f"  sink {last_part(sink)}: {rows['after']} rows would replace {rows['before']}")
 

@@ -39,8 +39,10 @@ def epochs(
 
 
 def _cell(epoch: dict[str, Any], column: str) -> Any:
-    """One cell; a backfill, which is listed with the epoch before it, shows its interval as its result."""
+    """One cell; a backfill, which is listed with the epoch before it, shows as its result what it has replaced."""
     said = epoch["backfill"]
     if column != "result" or said is None:
         return epoch[column]
-    return f"{epoch['result']} {said['from']} to {said['to']}"
+    interval = f" {said['from']} to {said['to']}" if said["from"] else ""
+    keys = "" if said["keys"] is None else f" {said['keys']} keys"
+    return f"{epoch['result']}{interval}{keys}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from floodmark.core.protocol.places import PREFIX, places_of
 from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.rules.checks.recomputing import has_keys, has_time_column, reasons_in_rule
+from floodmark.core.rules.checks.recomputing import has_keys, has_time_column, reasons_by_key, reasons_in_rule
 from floodmark.core.rules.kinds import sink_can
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.core.sql.timecolumn import TimeColumn, time_column_of
@@ -20,6 +20,7 @@ from floodmark.core.sql.windows import Grid, Reach, grids
 from floodmark.core.text.addresses import location
 from floodmark.errors import Refused, RunFailed
 
+NO_COLUMN = TimeColumn("")  # of results whose interval no column shows
 Shown = Callable[[int], str]  # a time as people read it
 
 
@@ -42,7 +43,8 @@ class Interval:
     @classmethod
     def of(cls, rule: Rule, begin: int, end: int, final: bool = False) -> Interval:
         """The interval of a rule whose results can be computed again."""
-        time_column, window, reach = time_column_of(rule.sql, rule.event_times), window_of(rule), reach_of(rule)
+        time_column = time_column_of(rule.sql, rule.event_times, rule.lookups)
+        window, reach = window_of(rule), reach_of(rule)
         assert time_column is not None
         high = end + reach.after_us + (window.size_us - window.slide_us if window else 0)
         return cls(begin, end, begin - reach.before_us, high, time_column, window, final)
@@ -50,7 +52,7 @@ class Interval:
 
 def reach_of(rule: Rule) -> Reach:
     """How far before and after its time the rows lie on which a result depends; beside the rows of its window."""
-    time_column = time_column_of(rule.sql, rule.event_times)
+    time_column = time_column_of(rule.sql, rule.event_times, rule.lookups)
     reaches = [spec.reach for spec in rule.query.windows] + ([time_column.reach] if time_column else [])
     return Reach(max((one.before_us for one in reaches), default=0), max((one.after_us for one in reaches), default=0))
 
@@ -69,7 +71,10 @@ def starting_in(rule: Rule, begin: int, end: int) -> tuple[int, int]:
 
 
 def requested_interval(rule: Rule, head: Head, begin: int, end: int, shown: Shown) -> Interval:
-    """The interval, if it can be replaced beside live runs. Raises Refused, with the alternatives."""
+    """The interval, if it can be replaced beside live runs. Raises Refused, with the alternatives.
+
+    Of a rule that is recomputed by key it is one of rows, whose keys' results are replaced.
+    """
     if begin >= end:
         raise Refused(
             f"expected --from before --to, found {shown(begin)} and {shown(end)}: name an interval that is not empty"
@@ -77,6 +82,8 @@ def requested_interval(rule: Rule, head: Head, begin: int, end: int, shown: Show
     reason = next(_why_not(rule, head), None)
     if reason is not None:
         raise Refused(f"rule {rule.rule} cannot be backfilled: {reason}. {_ways(rule)}")
+    if has_keys(rule):
+        return Interval(begin, end, begin, end, NO_COLUMN, None, final=False)
     window = window_of(rule)
     _check_bounds(begin, end, window, shown)
     interval = Interval.of(rule, begin, end)
@@ -95,7 +102,10 @@ def _waiting(rule: Rule) -> int:
 
 def _why_not(rule: Rule, head: Head) -> Iterator[str]:
     """The reasons why a rule cannot be backfilled, whatever the interval."""
-    yield from reasons_in_rule(rule)
+    yield from reasons_by_key(rule) if has_keys(rule) else reasons_in_rule(rule)
+    timeless = [name for name, stream in rule.streams.items() if stream.event_time is None]
+    if timeless:
+        yield f"stream {timeless[0]} has no `event_time`, so no rows lie in the interval"
     yield from _of_progress(rule, head)
 
 
@@ -126,12 +136,12 @@ def _of_older_texts(rule: Rule, head: Head) -> Iterator[str]:
         if not rule.query.stateful and any(text.sql != rule.sql for text in head.texts):
             yield "epochs before an edit have written rows by other SQL, which may have given them other keys"
         return
-    time_column = time_column_of(rule.sql, rule.event_times)
+    time_column = time_column_of(rule.sql, rule.event_times, rule.lookups)
     if time_column is None:
         return
     for text in head.texts:
         taken = (columns for _, columns in text.columns)  # no sink can be removed within a generation
-        if time_column_of(text.sql, rule.event_times) != time_column or not all(
+        if time_column_of(text.sql, rule.event_times, rule.lookups) != time_column or not all(
             has_time_column(columns, time_column) for columns in taken
         ):
             yield f"epochs before an edit have written rows in which {time_column.column} is not their time"

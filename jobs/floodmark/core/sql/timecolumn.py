@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from floodmark.core.sql.forms.relations import relation_of
@@ -28,13 +28,15 @@ class TimeColumn:
     reach: Reach = NOWHERE_ELSE
 
 
-def time_column_of(sql: str, streams: Mapping[str, str | None]) -> TimeColumn | None:
+def time_column_of(
+    sql: str, streams: Mapping[str, str | None], lookups: Collection[str] = frozenset()
+) -> TimeColumn | None:
     """The first such column, preferring a window's start to its end; None if there is none.
 
-    `streams`: as for `analyse`.
+    `streams`, `lookups`: as for `analyse`.
     """
     words = words_of(sql)
-    shape = Shape(sql, words, streams)
+    shape = Shape(sql, words, streams, lookups)
     columns = relation_of(shape, shape.root(parse(sql, words))).columns
     found = [told for column in columns if (told := _time_column(column)) is not None]
     return min(found, key=lambda told: told.shift, default=None)

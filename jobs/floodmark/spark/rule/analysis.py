@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import Columns, Intent
+from floodmark.core.protocol.records.rows import Columns, Intent, Pinned
 from floodmark.core.rules.checks.columns import check_expressions
 from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.sinkcolumns import grows
@@ -37,11 +37,12 @@ def analyse(
     gaining: bool = False,
     engine: Mapping[str, str] | None = None,
     types: Columns | None = None,
+    lookups: Mapping[str, Pinned] | None = None,
 ) -> tuple[SparkSession, Plan]:
     """The rule's session and plan. Raises SqlRefused or WrongColumn if Spark rejects the SQL or the columns.
 
     `gaining`: for new epochs, which read columns that were added to the streams, if the rule accepts these.
-    `engine`: that of the open backfill, if one is to be finished; `types`: columns to read with these types.
+    `engine`, `lookups`: those of the open backfill, if one is to be finished. `types`: of columns, to read them with.
     """
     check_expressions(rule)
     ansi = intent.ansi if intent else rule.ansi
@@ -50,7 +51,7 @@ def analyse(
     frozen = frozen_columns(rule, head, intent)
     if gaining and grows(rule):
         frozen = {name: [*columns, *gained(rule, name, columns)] for name, columns in frozen.items()}
-    lookuprows.show_columns(session, rule, intent.lookups if intent else pinned_now(rule))
+    lookuprows.show_columns(session, rule, intent.lookups if intent else lookups or pinned_now(rule))
     try:
         fold = fold_of(rule, shape_of(session, rule, frozen, types or _recorded(head, intent)), session)
         output = fold.output_schema(session)

@@ -14,6 +14,7 @@ from floodmark.connectors.preflight import check_replaced, check_sinks_exist
 from floodmark.core.lifecycle.changes import check_state_columns
 from floodmark.core.lifecycle.corrections import counts_of
 from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.protocol.records.backfills import Backfill
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Lost, total
 from floodmark.core.protocol.recovery import Gate, at_the_gate, check_unfailed
@@ -120,7 +121,7 @@ class HeldRule:
         """Finish the open backfill with the rule text in its intent."""
         assert head.backfill is not None
         self.drainer.check_tables()
-        done = self._recomputed(head, text_now(head.backfill.rule, head, self._rule), head.backfill.engine)
+        done = self._recomputed(head, text_now(head.backfill.rule, head, self._rule), head.backfill)
         self.backfill = backfilling.replace_interval(done, self._home, self._ledger)
         done.release()
 
@@ -134,18 +135,19 @@ class HeldRule:
         commits = tuple(commit for one in found.intent.rewrites.values() for commit in one.commits)
         self._report.corrections.append(CorrectionReport(found.intent.number, commits, left, came, found.sinks))
 
-    def _recomputed(self, head: Head, text: Rule, engine: Mapping[str, str]) -> Recomputed:
+    def _recomputed(self, head: Head, text: Rule, recorded: Backfill) -> Recomputed:
         """The open backfill, with the column types that epochs have read; if it differs, with those of today.
 
         It started with one or the other: a source's owner can widen a type before a backfill or while one is open.
         """
-        session, plan = analyse(self._root, text, head, engine=engine, types=head.columns)
+        engine, lookups = recorded.engine, recorded.lookups
+        session, plan = analyse(self._root, text, head, engine=engine, types=head.columns, lookups=lookups)
         try:
             return correcting.recompute(session, plan, self._home, head)
         except ReplayDiffers:
             if not plan.fold.shape.older:
                 raise
-        session, plan = analyse(self._root, text, head, engine=engine)
+        session, plan = analyse(self._root, text, head, engine=engine, lookups=lookups)
         return correcting.recompute(session, plan, self._home, head)
 
     def _lose(self, head: Head) -> None:

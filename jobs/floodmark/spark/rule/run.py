@@ -26,6 +26,7 @@ from floodmark.core.protocol.places import moves
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life, Replay
 from floodmark.core.protocol.recovery import Gate, at_the_gate
+from floodmark.core.rules.checks.recomputing import has_keys
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import Refused
 from floodmark.ledger.home import Home
@@ -33,10 +34,11 @@ from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.read import replaying
 from floodmark.spark.rule import abandoning, generation
 from floodmark.spark.rule.analysis import analyse
-from floodmark.spark.rule.backfill import backfilling, correcting
+from floodmark.spark.rule.backfill import backfilling, bykey, correcting
 from floodmark.spark.rule.backfill.backfilling import BackfillResult, Recomputed
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import Report, RunReport
+from floodmark.spark.rule.generation import Plan
 from floodmark.spark.rule.held import HeldRule, check_columns
 from floodmark.spark.session import lock
 from floodmark.spark.session.faults import explained
@@ -174,7 +176,7 @@ class RuleRun:
             say("recomputing the interval with the rule held, because the rule has continued")
             if done is not None:
                 done.release()
-            done = backfilling.compute(session, plan, self._home, head, interval)
+            done = _computed(session, plan, self._home, head, interval)
         say("replacing the interval in the sinks")
         with held.drainer.remembered(self._rule.rule):
             found = backfilling.replace_interval(done, self._home, ledger)
@@ -191,7 +193,7 @@ class RuleRun:
         for sink in sinks(self._rule).values():
             sink.check_replaceable()
         session, plan = analyse(self._root, self._rule, head)
-        return backfilling.compute(session, plan, self._home, head, interval)
+        return _computed(session, plan, self._home, head, interval)
 
     def _check_first(self) -> None:
         """Run the checks that write nothing, including that a class's module can be imported here."""
@@ -246,3 +248,9 @@ class RuleRun:
         if known is None or known.head is None:
             raise Refused(f"rule {self._rule.rule} has not run yet: there is nothing to {what}")
         return known
+
+
+def _computed(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
+    """The interval, or all that its rows' keys have, as the rule is recomputed."""
+    compute = bykey.compute if has_keys(plan.rule) else backfilling.compute
+    return compute(session, plan, home, head, interval)

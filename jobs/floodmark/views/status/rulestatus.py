@@ -173,8 +173,10 @@ class RuleStatus:
 
     def _backfilled(self) -> str | None:
         found = _backfills(self.head, self.zoned) if self.head else []
-        last = f"{found[-1]['from']} to {found[-1]['to']}" if found else ""
-        return f"{last} (the last of {len(found)} in this generation)" if found else None
+        if not found:
+            return None
+        last = f"{found[-1]['from']} to {found[-1]['to']}" if found[-1]["from"] else "by key"
+        return f"{last} (the last of {len(found)} in this generation)"
 
     def _corrected(self) -> str | None:
         count = self.head.corrections if self.head else 0
@@ -252,10 +254,11 @@ def _shown(epochs: Sequence[int], what: str) -> str | None:
 
 
 def _backfills(head: Head, zone: bool) -> list[dict[str, Any]]:
-    return [
-        {"backfill": number, "from": iso(span.begin, zone), "to": iso(span.end, zone), "upto": span.upto}
-        for number, span in sorted(head.backfills.items())
-    ]
+    found = []
+    for number, span in sorted(head.backfills.items()):
+        begin, end = (None if span.is_empty else iso(at, zone) for at in (span.begin, span.end))
+        found.append({"backfill": number, "from": begin, "to": end, "upto": span.upto})
+    return found
 
 
 def excused(rule: Rule, head: Head) -> dict[str, int]:

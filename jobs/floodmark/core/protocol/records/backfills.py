@@ -7,7 +7,7 @@ import operator
 from pydantic import Field
 
 from floodmark.core.protocol.digests import Digest
-from floodmark.core.protocol.records.rows import FORMAT, Counts, Failed, LogSums, Record, Written, sha
+from floodmark.core.protocol.records.rows import FORMAT, Counts, Failed, LogSums, Pinned, Record, Written, sha
 
 
 class Restated(Record):
@@ -21,6 +21,11 @@ class Restated(Record):
     low: int | None = Field(default=None, exclude_if=lambda at: at is None)
     high: int
     upto: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Of a correction by key, or of one that touched no result."""
+        return self.begin == self.end
 
     @property
     def first(self) -> int:
@@ -55,7 +60,7 @@ class Backfill(Restated):
     column whose value less `shift` is a result's event time. counts: of the rows from `first` to `high`. restated: by
     stream, those of them that had been late. digests: of each stream's folded rows, in their event time alone; results:
     of the results; taken: of those that a sink takes, by the ledger's name, if it does not take all of them unchanged,
-    and of the rows that a state table gets. expected: as in a commit. engine: as in an intent.
+    and of the rows that a state table gets. expected: as in a commit. engine, lookups: as in an intent.
 
     A correction also has: rewrites, by stream. state: what is replaced there, by the ledger's name. maxima, log_sums:
     as in a commit, once it has taken effect. keys: of one by key, how many results were touched in each sink, and how
@@ -76,6 +81,7 @@ class Backfill(Restated):
     rule_hash: str
     expected: dict[str, Failed] = Field(default_factory=dict, exclude_if=operator.not_)
     engine: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
+    lookups: dict[str, Pinned] = Field(default_factory=dict, exclude_if=operator.not_)
     rewrites: dict[str, Rewritten] = Field(default_factory=dict, exclude_if=operator.not_)
     state: dict[str, Replaced] = Field(default_factory=dict, exclude_if=operator.not_)
     maxima: dict[str, int | None] = Field(default_factory=dict, exclude_if=operator.not_)

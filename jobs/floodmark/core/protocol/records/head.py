@@ -19,6 +19,7 @@ from floodmark.core.protocol.records.rows import (
     Life,
     LogSums,
     Lost,
+    Pinned,
     Replay,
     Row,
     Seal,
@@ -92,6 +93,11 @@ class Head:
     def reads_from(self) -> Entry:
         """The start of the input that is or may be read: an open backfill rereads all that the epochs have read."""
         return self.entry if self.backfill is None else Entry.parse(self.begun_with.entry)
+
+    @property
+    def pinned(self) -> dict[str, Pinned]:
+        """The versions of lookup tables that what is open reads."""
+        return getattr(self.open or self.backfill, "lookups", {})
 
     @property
     def lines(self) -> dict[str, str]:

@@ -52,6 +52,8 @@ def has_keys(rule: Rule) -> bool:
 def reasons_by_key(rule: Rule) -> Iterator[str]:
     """Why a rule that has keys cannot be corrected all the same, by its text alone."""
     yield from _of_rows(rule)
+    if rule.query.lookups:
+        yield "its keys may depend on lookup tables, of which each epoch has read another version"
     for name, stream in rule.streams.items():
         if stream.lateness_us is not None:
             yield f"stream {name} has a `lateness`, and which rows were late is not known by key: leave it out"
@@ -67,7 +69,7 @@ def _keeps_time(rule: Rule, sink: Sink) -> bool:
     """Whether a keyed sink's key includes the column that shows a result's time."""
     from floodmark.core.sql.timecolumn import time_column_of
 
-    found = time_column_of(rule.sql, rule.event_times)
+    found = time_column_of(rule.sql, rule.event_times, rule.lookups)
     return found is not None and found.column in map(str.lower, sink.key)
 
 
@@ -87,8 +89,6 @@ def reasons_in_rule(rule: Rule) -> Iterator[str]:
 def _of_rows(rule: Rule) -> Iterator[str]:
     """Why the rows that a result was computed from cannot be read again as they were."""
     yield from (f"{why}, and a backfill reads them again" for why in once_only(rule))
-    if rule.query.lookups:
-        yield "each of its epochs has read other versions of its lookup tables"
     if any(stream.distinct for stream in rule.streams.values()):
         yield "its streams are `distinct`: which of several equal rows is read depends on rows before the interval"
     if any(at_clock(text, 0) != text for text in _texts(rule)):
@@ -109,7 +109,7 @@ def _of_query(rule: Rule) -> Iterator[str]:
         yield "it has windows of several sizes; expected none, or one window(...) of a fixed size"
     elif query.is_full_join:
         yield "it has a FULL JOIN, of whose results each event time may be NULL"
-    elif time_column_of(rule.sql, rule.event_times) is None:
+    elif time_column_of(rule.sql, rule.event_times, rule.lookups) is None:
         what = "window.start or window.end" if grids(query.windows) else "the unchanged event time"
         yield f"no column of its results has their time: expected {what} in the SELECT"
 
@@ -125,7 +125,7 @@ def _of_sinks(rule: Rule) -> Iterator[str]:
 
     tables, time_column = (
         [sink for sink in rule.sinks if sink_can(sink.kind).stores_rows],
-        time_column_of(rule.sql, rule.event_times),
+        time_column_of(rule.sql, rule.event_times, rule.lookups),
     )
     if not tables:
         yield "it has no sink that is a table"

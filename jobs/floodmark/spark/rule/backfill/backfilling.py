@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
+from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.preflight import check_sources
 from floodmark.core.lifecycle.backfills import Interval, window_of
 from floodmark.core.protocol import engine
@@ -31,7 +32,7 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.places import TableName, name_at
 from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Replaced, Restated, Rewritten
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import LogSums, Written
+from floodmark.core.protocol.records.rows import LogSums, Pinned, Written
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.rules.sinks.upserts import Effect
 from floodmark.core.sql.timecolumn import TimeColumn
@@ -39,6 +40,7 @@ from floodmark.errors import ReplayDiffers
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.fold.fold import Moment, StateReader
+from floodmark.spark.read import lookuprows
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.expectationchecks import check_results
@@ -90,16 +92,26 @@ class Correction:
 def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
     """The results of an interval as of the head. Raises InputFault if the SQL fails on one of its rows."""
     check_sources(plan.rule, head)
-    return computed(session, plan, home, head, interval)
+    return computed(session, plan, home, head, interval, pinned_now(plan.rule))
 
 
 def computed(
-    session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval, correction: Correction | None = None
+    session: SparkSession,
+    plan: Plan,
+    home: Home,
+    head: Head,
+    interval: Interval,
+    lookups: dict[str, Pinned],
+    correction: Correction | None = None,
 ) -> Recomputed:
-    """The results of an interval from the sources at the head's offsets, whatever the ledger's own head."""
+    """The results of an interval from the sources at the head's offsets, whatever the ledger's own head.
+
+    lookups: the versions of lookup tables to read.
+    """
     low = None if interval.low == interval.begin else interval.low
     span = Restated(begin=interval.begin, end=interval.end, low=low, high=interval.high, upto=head.epoch)
     batch, counts = read_interval(session, plan, home, head, span, correction is not None or head.corrections > 0)
+    lookuprows.show(session, plan.rule, lookups, lambda: span.first)
     results = check_results(
         _results(session, plan, batch, interval, head.watermark), plan.expectations, plan.rule.rule, session
     )
@@ -124,6 +136,7 @@ def computed(
         rule=plan.rule.to_json(),
         rule_hash=plan.rule.hash,
         engine=engine_of(session),
+        lookups=lookups,
         **({} if correction is None else vars(correction)),
     )
     replaced = _spans(plan, intent, sinks)
@@ -139,7 +152,8 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Reco
     interval = Interval(*bounds, column, window_of(plan.rule), final=True)
     check_sources(plan.rule, head)  # epochs may have come between, so what was read goes further than the backfill
     correction = correction_of(recorded) if recorded.rewrites else None
-    return as_intended(recorded, computed(session, plan, home, head_of(recorded, head), interval, correction))
+    then = head_of(recorded, head)
+    return as_intended(recorded, computed(session, plan, home, then, interval, recorded.lookups, correction))
 
 
 def head_of(recorded: Backfill, head: Head) -> Head:

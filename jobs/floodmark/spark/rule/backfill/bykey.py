@@ -6,14 +6,17 @@ bounds their results, but each depends on the rows of one key alone.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from floodmark.connectors.preflight import check_sources
+from floodmark.core.lifecycle.backfills import Interval
 from floodmark.core.protocol.places import name_at
-from floodmark.core.protocol.records.backfills import Backfill
+from floodmark.core.protocol.records.backfills import Backfill, Restated
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.sql.words.lexis import quoted
@@ -23,7 +26,7 @@ from floodmark.spark.read.batch import NO_LIMIT, Batch, Limits
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.expectationchecks import check_results
 from floodmark.spark.rule.backfill.backfilling import Correction, Recomputed
-from floodmark.spark.rule.backfill.rereading import read_all
+from floodmark.spark.rule.backfill.rereading import read_all, read_rows
 from floodmark.spark.rule.backfill.taking import keys_for, merged
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.generation import Plan
@@ -31,10 +34,29 @@ from floodmark.spark.session.session import engine_of
 from floodmark.spark.write.replacing import OfKeys
 
 
+def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
+    """The results of all keys that have rows in the interval, as of the head. Raises as `computed`."""
+    check_sources(plan.rule, head)
+    return of_interval(session, plan, home, head, interval.begin, interval.end)
+
+
+def of_interval(session: SparkSession, plan: Plan, home: Home, head: Head, begin: int, end: int) -> Recomputed:
+    """The same, whatever the ledger's own head."""
+    rows = read_rows(session, plan, home, head, Restated(begin=begin, end=end, high=end, upto=head.epoch))
+    return computed(session, plan, home, head, rows, begin=begin, end=end)
+
+
 def computed(
-    session: SparkSession, plan: Plan, home: Home, head: Head, changed: DataFrame, correction: Correction
+    session: SparkSession,
+    plan: Plan,
+    home: Home,
+    head: Head,
+    changed: DataFrame,
+    correction: Correction | None = None,
+    begin: int = 0,
+    end: int = 0,
 ) -> Recomputed:
-    """What the keys of rows that left and came (`changed`) have, by the sources at the head's offsets.
+    """What the keys of these rows (`changed`: those that left and came) have, by the sources at the head's offsets.
 
     Raises InputFault if the SQL fails on one of their rows, or several results have one key.
     """
@@ -43,7 +65,7 @@ def computed(
     sinks = {name_at(head, address): address for address in plan.sinks}
     keys = {name: _kept(keys_for(plan, address, touched)) for name, address in sinks.items()}
     kept = _kept(touched.selectExpr(*_state_keys(plan)).distinct()) if plan.fold.tables else touched
-    batch, counts = read_all(session, plan, home, head)
+    batch, counts = read_all(session, plan, home, head, correction is not None or head.corrections > 0)
     folded = plan.fold.of_keys(batch, kept, session, at)
     results = check_results(folded.output, plan.expectations, plan.rule.rule, session)
     assert results.rows is not None
@@ -55,9 +77,9 @@ def computed(
         for name, address in sinks.items()
     }
     intent = Backfill(
-        begin=0,
-        end=0,
-        high=0,
+        begin=begin,
+        end=end,
+        high=end,
         upto=head.epoch,
         number=len(head.backfills) + 1,
         entry=head.entry.text(),
@@ -73,7 +95,7 @@ def computed(
         rule_hash=plan.rule.hash,
         engine=engine_of(session),
         keys={name: one.count() for name, one in keys.items()} | {name: kept.count() for name in state},
-        **vars(correction),
+        **({} if correction is None else vars(correction)),
     )
     replaced = {name: OfKeys(kept) for name in state}
     held = [touched, kept, *keys.values(), *rows.values(), *found.values()]
@@ -81,8 +103,12 @@ def computed(
 
 
 def _unlimited(plan: Plan, rows: DataFrame) -> Batch:
-    """Rows of the rule's frame, of which none is late, or ahead of the clock."""
-    return Batch(rows, plan.rule, plan.fold.shape, Limits(None, dict.fromkeys(plan.rule.streams, NO_LIMIT)))
+    """Rows of the rule's frame, of which none is late, ahead of the clock, or left out by an expectation.
+
+    Epochs may have folded what today's expectations leave out.
+    """
+    shape = dataclasses.replace(plan.fold.shape, expectations={})
+    return Batch(rows, plan.rule, shape, Limits(None, dict.fromkeys(plan.rule.streams, NO_LIMIT)))
 
 
 def _state_keys(plan: Plan) -> Iterator[str]:

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
+from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.ports.registry import sinks, sources
 from floodmark.connectors.ports.source import Rewrite
 from floodmark.connectors.preflight import check_sources
@@ -101,7 +102,7 @@ def compute(
         return _by_key(session, plan, home, then, differences, correction)
     interval = _touched(plan, differences)
     correction = replace(correction, state=_state_spans(plan, interval, head.watermark))
-    return computed(session, plan, home, then, interval, correction)
+    return computed(session, plan, home, then, interval, pinned_now(plan.rule), correction)
 
 
 def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomputed:
@@ -112,6 +113,8 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Reco
         return backfilling.recompute(session, plan, home, head)
     check_sources(plan.rule, head)
     then = head_of(recorded, head)
+    if not recorded.rewrites:
+        return as_intended(recorded, bykey.of_interval(session, plan, home, then, recorded.begin, recorded.end))
     rewrites = {name: Rewrite(one.since, one.upto, one.commits) for name, one in recorded.rewrites.items()}
     clock_ms = then.entry.clock_ms
     differences = {name: _difference(session, plan, name, one, clock_ms) for name, one in rewrites.items()}

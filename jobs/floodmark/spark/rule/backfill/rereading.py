@@ -37,17 +37,23 @@ def read_interval(
 
     corrected: dead rows may have left a source since.
     """
-    rows = _read(session, plan, home, head).where(_within(span)).where(_stored_within(plan, span))
-    dead = None
+    rows, dead = read_rows(session, plan, home, head, span), None
     if has_rows(home.dead):
         dead = quarantined_rows(session, plan, home.dead, head, span.upto).where(_within(span))
     return _living(plan, rows, dead, corrected)
 
 
-def read_all(session: SparkSession, plan: Plan, home: Home, head: Head) -> tuple[Batch, dict[str, Counts]]:
-    """All rows that the generation's epochs have read, likewise, after a correction."""
+def read_rows(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> DataFrame:
+    """The same rows, with the dead ones."""
+    return _read(session, plan, home, head).where(_within(span)).where(_stored_within(plan, span))
+
+
+def read_all(
+    session: SparkSession, plan: Plan, home: Home, head: Head, corrected: bool
+) -> tuple[Batch, dict[str, Counts]]:
+    """All rows that the generation's epochs have read, likewise."""
     dead = quarantined_rows(session, plan, home.dead, head, head.epoch) if has_rows(home.dead) else None
-    return _living(plan, _read(session, plan, home, head), dead, corrected=True)
+    return _living(plan, _read(session, plan, home, head), dead, corrected)
 
 
 def _read(session: SparkSession, plan: Plan, home: Home, head: Head) -> DataFrame:
