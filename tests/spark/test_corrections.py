@@ -289,6 +289,9 @@ def test_the_command_shows_first_and_answers_once(
     assert found["rewrites"] == {"events": {"commits": ["version 1 (DELETE)"], "left": 2, "came": 0}}
     (change,) = found["sinks"].values()
     before = sink(flow)
+    assert len(change["lost"]) == change["loses"] > len(change["gained"]) == change["gains"]
+    shown = said(flow, "--dry-run")
+    assert [shown.count(f"\n    {sign} {{") for sign in "-+"] == [change["loses"], change["gains"]]
     assert (len(flow.ledger().rows), DeltaTable(flow.sink()).version()) == (rows, version)
     assert "2 rows left and 0 came by version 1 (DELETE)" in said(flow)
     same_as_batch(spark, flow)

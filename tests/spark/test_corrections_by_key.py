@@ -15,6 +15,7 @@ from support.running import backfill_killed, rehearse_backfill, run
 
 from floodmark.core.protocol.crashpoints import CORRECTION_POINTS
 from floodmark.errors import InputFault, Refused
+from floodmark.spark.rule.run import RuleRun
 
 IN_CI = {
     ("delete", "totals"), ("update", "totals of expressions"), ("move", "first two rows"), ("merge", "first row"),
@@ -94,6 +95,23 @@ def test_null_is_a_key(spark: SparkSession, place: Path) -> None:
     run(spark, flow)
     same_as_batch(spark, flow)
     proven(flow)
+
+
+def test_a_rehearsal_shows_what_the_sink_would_lose_and_gain(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, "totals", sinks=1)
+    flow.settings["sinks"][0]["epoch_columns"] = True
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    before = sink(flow)
+    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE k = 'c'")
+    spark.sql(f"UPDATE delta.`{flow.source}` SET v = 5 WHERE n = 4")
+    found = RuleRun(spark, flow.rule(), flow.home, "test", lambda _: None).rehearse_correction()
+    assert found is not None
+    (moves,) = found.moves.values()
+    assert (moves.loses, moves.gains) == (2, 1)
+    assert [(row["k"], row["s"]) for row in moves.lost] == [("b", 6.5), ("c", 1.5)]
+    assert [(row["k"], row["s"], row["low"]) for row in moves.gained] == [("b", 8.5, "2001-01-01T00:00:10.000000Z")]
+    assert sink(flow) == before
 
 
 def test_rows_that_the_rule_does_not_tell_apart_change_nothing(spark: SparkSession, place: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -155,8 +156,28 @@ def _facts(rule: Rule, put: BackfillResult, done: bool, zone: bool) -> dict[str,
         "epoch": intent.upto,
         **counts,
         "restated": sum(intent.restated.values()),
-        "sinks": {sink: {"before": before, "after": after} for sink, (after, before) in put.sinks.items()},
+        "sinks": sink_facts(put),
     }
+
+
+def sink_facts(found: BackfillResult) -> dict[str, dict[str, Any]]:
+    """What is replaced in each sink; of a rehearsal with the rows that it would lose and gain."""
+    moves = {sink: vars(one) for sink, one in found.moves.items()}
+    return {
+        sink: {"before": before, "after": after, **moves.get(sink, {})} for sink, (after, before) in found.sinks.items()
+    }
+
+
+def say_sink(sink: str, rows: dict[str, Any]) -> None:
+    """What would be, or was, replaced in a sink."""
+    verb = "would replace" if "loses" in rows else "replace"
+    output.say(f"  sink {last_part(sink)}: {rows['after']} rows {verb} {rows['before']}")
+    for sign, shown, count in (("-", "lost", "loses"), ("+", "gained", "gains")):
+        for row in rows.get(shown, ()):
+            output.say(f"    {sign} {json.dumps(row, ensure_ascii=False)}")
+        more = rows.get(count, 0) - len(rows.get(shown, ()))
+        if more > 0:
+            output.say(f"    {sign} … and {more} more")
 
 
 def _report(facts: dict[str, Any]) -> None:
@@ -166,5 +187,4 @@ def _report(facts: dict[str, Any]) -> None:
     keys = "" if facts["keys"] is None else f" ({facts['keys']} keys)"
     output.say(f"{facts['rule']}: {what}, of {facts['from']} to {facts['to']}{keys}: {read}")
     for sink, rows in facts["sinks"].items():
-        verb = "replace" if facts["done"] else "would replace"
-        output.say(f"  sink {last_part(sink)}: {rows['after']} rows {verb} {rows['before']}")
+        say_sink(sink, rows)

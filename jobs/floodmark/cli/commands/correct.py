@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from floodmark.cli.commands.backfill import say_sink, sink_facts
 from floodmark.cli.shared import options, output, rulechange
 from floodmark.cli.shared.withspark import with_spark
 from floodmark.core.text.tablenames import last_part
@@ -41,8 +42,8 @@ def correct(
 
     A rule stops at a commit that removes or changes rows that it has read, unless its stream says `on_rewrite: correct`
     or `skip`. This command gives that answer once. The windows, or keys, of the rows that left and came are recomputed
-    from the source as it is now, in the sinks and in the state; everything else stays. With `on_rewrite: correct` in the file,
-    each run does the same by itself.
+    from the source as it is now, in the sinks and in the state; everything else stays. With `on_rewrite: correct` in
+    the file, each run does the same by itself.
 
     Example: `floodmark correct departure_delays --dry-run`
     """
@@ -93,9 +94,8 @@ def _expected(rule: Rule, found: BackfillResult | None, zone: bool) -> dict[str,
         name: {"commits": one.commits, "left": one.left.rows, "came": one.came.rows}
         for name, one in intent.rewrites.items()
     }
-    sinks = {sink: {"before": before, "after": after} for sink, (after, before) in found.sinks.items()}
     times = {} if intent.is_empty else {"from": iso(intent.begin, zone), "to": iso(intent.end, zone)}
-    return facts | times | {"keys": intent.most_keys, "rewrites": rewrites, "sinks": sinks}
+    return facts | times | {"keys": intent.most_keys, "rewrites": rewrites, "sinks": sink_facts(found)}
 
 
 def _say_expected(facts: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ def _say_expected(facts: dict[str, Any]) -> None:
     what = f"{facts['keys']} keys" if facts["keys"] else f"{facts['from']} to {facts['to']}"
     output.say(f"  results of {what} would be recomputed")
     for sink, rows in facts["sinks"].items():
-        output.say(f"  sink {last_part(sink)}: {rows['after']} rows would replace {rows['before']}")
+        say_sink(sink, rows)
 
 
 def _facts(rule: str, report: RunReport) -> dict[str, Any]:

@@ -24,15 +24,10 @@ from floodmark.spark.read.frames import sampled
 from floodmark.spark.read.shape import Shape, instant, time_type
 from floodmark.spark.rule.analysis import analyse
 from floodmark.spark.rule.generation import Plan
+from floodmark.spark.session.constants import AS_JSON
 from floodmark.spark.session.faults import explained
 
 Values = tuple[Any, ...]
-
-AS_JSON = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
-}
 
 
 @dataclass(frozen=True)

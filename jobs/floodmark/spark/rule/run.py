@@ -34,7 +34,7 @@ from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.read import replaying
 from floodmark.spark.rule import abandoning, generation
 from floodmark.spark.rule.analysis import analyse
-from floodmark.spark.rule.backfill import backfilling, bykey, correcting
+from floodmark.spark.rule.backfill import backfilling, bykey, correcting, rehearsing
 from floodmark.spark.rule.backfill.backfilling import BackfillResult, Recomputed
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import Report, RunReport
@@ -127,7 +127,7 @@ class RuleRun:
     def rehearse_backfill(self, wanted: Callable[[Head], Interval]) -> BackfillResult:
         """What a backfill would do now. Writes nothing, and takes no lock."""
         with explained(self._rule.rule):
-            return backfilling.rehearsed(self._recompute(self._begun(), wanted))
+            return rehearsing.rehearsed(self._recompute(self._begun(), wanted))
 
     def rehearse_correction(self) -> BackfillResult | None:
         """What a correction of the present rewrites would do, as a run would find them. Writes nothing, takes no lock.
@@ -140,7 +140,7 @@ class RuleRun:
             if not found:
                 return None
             session, plan = analyse(self._root, self._rule, head)
-            return backfilling.rehearsed(correcting.compute(session, plan, self._home, head, found, self._now_ms()))
+            return rehearsing.rehearsed(correcting.compute(session, plan, self._home, head, found, self._now_ms()))
 
     def backfill(self, wanted: Callable[[Head], Interval], wait: float, say: Callable[[str], None]) -> BackfillResult:
         """Compute an interval again beside other runs; then, with the lock, replace it in the sinks.

@@ -7,6 +7,12 @@ number goes into one, at an index that the optimizer cannot compute in advance.
 
 from __future__ import annotations
 
+AS_JSON = {  # options of to_json for rows that people read
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+
 
 def uncompiled_constant(number: str, column: str) -> str:
     """SQL for the constant `number`, kept out of the generated code. `column`: any SQL of a row that may be null."""

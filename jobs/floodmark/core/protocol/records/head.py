@@ -40,14 +40,13 @@ class Head:
     `abandoning`: whether the open one is to be. `replays`: the epochs of this generation that read dead rows;
     `backfills`: what its backfills have restated, by their numbers; `backfill`: the one that is open. `columns`: of
     each stream, as the epochs read them. `attempt`: at what is open. `name`: the rule's, where it was renamed;
-    `retired`: when and by whom, as long as it is; `dropping`: a
-    drop that has not ended; `maintained`: when its tables were maintained last, UTC, ISO 8601. `announced_sinks`: that
-    epochs of this generation may have been written to which were lost or discarded. `texts`: by which
-    its committed epochs were written, each once. `places`: of the sinks that do not lie where their names say, by the
-    ledger's name, where they do; `text_places`: the same when `rule` was written; `open_places`: when the text of what
-    is open was. `failed`: the check that what is open failed, as long as nobody has decided on it. `corrections`: how
-    many of the backfills corrected a rewritten source. `skipped`: by stream, how many of its commits that remove rows
-    were passed over.
+    `retired`: when and by whom, as long as it is; `dropping`: a drop that has not ended; `maintained`: when its tables
+    were maintained last, UTC, ISO 8601. `announced_sinks`: that epochs of this generation may have been written to
+    which were lost or discarded. `texts`: by which its committed epochs were written, each once. `places`: of the sinks
+    that do not lie where their names say, by the ledger's name, where they do; `text_places`: the same when `rule` was
+    written; `open_places`: when the text of what is open was. `failed`: the check that what is open failed, as long as
+    nobody has decided on it. `corrections`: how many of the backfills corrected a rewritten source. `skipped`: by
+    stream, how many of its commits that remove rows were passed over.
     """
 
     seq: int
@@ -97,7 +96,8 @@ class Head:
     @property
     def pinned(self) -> dict[str, Pinned]:
         """The versions of lookup tables that what is open reads."""
-        return getattr(self.open or self.backfill, "lookups", {})
+        what = self.open or self.backfill
+        return what.lookups if what else {}
 
     @property
     def lines(self) -> dict[str, str]:

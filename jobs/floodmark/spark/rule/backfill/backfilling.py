@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +46,7 @@ from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.expectationchecks import check_results
 from floodmark.spark.rule.backfill.rereading import read_interval, restated_rows, spelt
-from floodmark.spark.rule.backfill.taking import same_keys, staying, taken
+from floodmark.spark.rule.backfill.taking import taken
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.generation import Plan, sites_of
 from floodmark.spark.session.jvm import without_rows
@@ -54,7 +55,6 @@ from floodmark.spark.write import sites
 from floodmark.spark.write.appending import files_for
 from floodmark.spark.write.replacing import OfKeys, Span
 from floodmark.spark.write.sites import Attempt, Prepared, Site, Work
-from floodmark.spark.write.tablesink import writable
 
 
 @dataclass(frozen=True)
@@ -175,10 +175,24 @@ def correction_of(recorded: Backfill) -> Correction:
 
 @dataclass(frozen=True)
 class BackfillResult:
-    """A finished backfill. `sinks`: by address, the number of new rows and of the rows that they replace."""
+    """A finished backfill, or a rehearsal. `sinks`: by address, the number of new rows and of those that they replace.
+
+    moves: of a rehearsal, by address, what the sink would lose and gain.
+    """
 
     intent: Backfill
     sinks: dict[str, tuple[int, int]]
+    moves: dict[str, Moves] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Moves:
+    """How many rows a sink would lose and gain; of each some, as JSON by column. A row in both is in neither."""
+
+    loses: int
+    gains: int
+    lost: list[dict[str, Any]]
+    gained: list[dict[str, Any]]
 
 
 def replace_interval(done: Recomputed, home: Home, ledger: Ledger) -> BackfillResult:
@@ -206,16 +220,6 @@ def replace_interval(done: Recomputed, home: Home, ledger: Ledger) -> BackfillRe
     return BackfillResult(
         intent, {at: (one.inserted + one.updated, one.updated + one.deleted) for at, one in sinks.items()}
     )
-
-
-def rehearsed(done: Recomputed) -> BackfillResult:
-    """What the backfill would do now. Writes nothing."""
-    found = {}
-    for name, address in done.sinks.items():
-        rows, held = done.rows[name], writable(done.plan.sinks[address]).frame(done.session)
-        before = done.replaced[name].of(held) if name in done.replaced else same_keys(done.plan, address, rows, held)
-        found[address] = (staying(rows).count(), before.count())
-    return BackfillResult(done.intent, found)
 
 
 def _results(session: SparkSession, plan: Plan, batch: Batch, interval: Interval, watermark: int | None) -> DataFrame:
