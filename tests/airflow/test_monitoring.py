@@ -14,7 +14,7 @@ from airflow.sdk.observability import stats
 from support.monitored import FOLDER, alerts, dashboard, exported, grouped, queries, unknown_to_grafana, used
 from test_telling import Backend
 
-from floodmark.core.protocol.tally import COUNTS, Ended
+from floodmark.core.protocol.tally import COUNTS, Corrected, Ended
 from floodmark_airflow.tasks import reporting
 
 REGISTRY = Path(stats.__file__).parents[2] / "_shared" / "observability" / "metrics" / "metrics_template.yaml"
@@ -30,7 +30,8 @@ def sent() -> list[str]:
     """All metrics that a try of the rule `one` can send, by StatsD's names."""
     backend = Backend()
     stats.initialize(factory=lambda: backend, export_legacy_names=False)  # type: ignore[arg-type, return-value]
-    reporting.measure("one", 1.0, 1, [Ended(1, 1, 1, "run", dict.fromkeys(COUNTS, 1), seconds=1.0)])
+    epoch = Ended(1, 1, 1, "run", dict.fromkeys(COUNTS, 1), seconds=1.0)
+    reporting.measure("one", 1.0, 1, reporting.Done(None, [epoch], [Corrected("run", 3)]))
     stats.initialize(factory=NoStatsLogger, export_legacy_names=False)
     return [f"airflow.{name}" for name in [*backend.plain, *(name for name, _ in backend.tagged)]]
 
@@ -89,7 +90,7 @@ def test_each_metric_has_a_panel(series: dict[str, set[str]]) -> None:
 
 
 def test_a_metric_with_a_tag_is_not_exported_twice(sent: list[str]) -> None:
-    assert [exported(name) for name in sent if ".rule." not in name] == [None] * 13
+    assert [exported(name) for name in sent if ".rule." not in name] == [None] * 15
 
 
 def test_airflow_has_the_metrics_that_are_used_of_it() -> None:

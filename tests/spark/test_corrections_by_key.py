@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.corrected import KEYED, flow_of, proven, same_as_batch, sink
+from support.corrected import CORRECT, KEYED, flow_of, proven, same_as_batch, sink
 from support.crash import Crash, crash_at
-from support.flow import START, event
+from support.flow import START, Flow, event
 from support.oracle import ordered
 from support.rewrites import FIRST, MORE, REWRITES, delete, move, update
 from support.running import backfill_killed, rehearse_backfill, run
@@ -161,6 +161,42 @@ def test_two_results_of_one_key_stop_the_correction(spark: SparkSession, place: 
     spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE v = 7")
     run(spark, flow)
     assert {row[0] for row in sink(flow)} == {"a", "b"}
+    proven(flow)
+
+
+def test_dead_rows_stay_dead_and_filtered_rows_out(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, "totals", sinks=1)
+    flow.stream |= {"where": "n <> 6", "expect": {"small": {"check": "v < 4", "on_fail": "dead"}}}
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    dead = flow.counts()["dead"]
+    assert dead == 2
+    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE n = 5")  # one of them
+    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE n = 3")  # of both keys
+    run(spark, flow)
+    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE n = 6 OR v >= 4")  # for the oracle, and nothing changes
+    before = sink(flow)
+    (done,) = run(spark, flow).corrections
+    assert (done.left, done.came, sink(flow)) == (1, 0, before), "the other dead row left; it had counted nowhere"
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+BOTH = "SELECT k, v, at FROM events UNION ALL SELECT k, v, at FROM more"
+
+
+def test_keys_of_two_streams(spark: SparkSession, place: Path) -> None:
+    """A key has rows in both; a rewrite of one of them reads the other, too."""
+    flow, more = Flow(place, sql=BOTH, stream={**CORRECT, "lateness": None}, sinks=1), Flow(place, name="more")
+    streams = {"events": flow.text()["streams"]["events"], "more": {"delta": more.source, "event_time": "at"}}
+    flow.settings = {"streams": streams, "sinks": [{"delta": flow.sink(), "key": ["k"], "newest": "at"}]}
+    flow.arrive([event(10, "a", 1.0), event(20, "b", 2.0), event(30, "c", 3.0)])
+    more.arrive([event(5, "a", 4.0), event(25, "b", 5.0), event(40, "d", 6.0)])
+    run(spark, flow)
+    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE k <> 'b'")
+    (done,) = run(spark, flow).corrections
+    assert (done.left, done.came, [*done.replaced.values()]) == (2, 0, [(1, 2)])
+    assert sorted(row[:2] for row in sink(flow)) == [("a", 4.0), ("b", 5.0), ("d", 6.0)]
     proven(flow)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Kind, Lost, Row, Written
-from floodmark.core.protocol.tally import ended, summed
+from floodmark.core.protocol.digests import Digest
+from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Rewritten
+from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Kind, Lost, Record, Row, Written
+from floodmark.core.protocol.tally import Corrected, corrected, ended, summed
 
 COUNTS = {"a": Counts(read=9, filtered=1, dead=2, late=1, folded=5), "b": Counts(read=1, folded=1)}
 COMMON: dict[str, Any] = {"entry": "v1", "watermark": 7, "maxima": {}, "counts": COUNTS}
 INTENT = Intent(**COMMON, watermark_before=None, rule="", rule_hash="", zone="UTC", ansi=True)
 
 
-def row(kind: Kind, epoch: int, body: Intent | Commit | Lost) -> Row:
+def row(kind: Kind, epoch: int, body: Record) -> Row:
     return Row(epoch, kind, 1, "token", epoch, 2, f"run{epoch}", "2001-01-01T00:00:00", body.model_dump_json(), "")
 
 
@@ -35,6 +37,29 @@ def test_of_a_lost_epoch_nothing_is_said_that_may_not_have_reached_a_table() -> 
 
 def test_epoch_0_is_the_beginning_of_a_generation_and_no_epoch() -> None:
     assert ended([row("commit", 0, Commit(**COMMON))]) == []
+
+
+def test_corrections_by_the_rows_that_left_and_came() -> None:
+    moved = {"left": Digest(rows=3), "came": Digest(rows=2)}
+    rewrites = {name: Rewritten(since="1", upto="2", commits=("DELETE",), **moved) for name in "ab"}
+    counts: dict[str, Any] = {"counts": COUNTS, "restated": {}, "digests": {}, "results": Digest()}
+    common: dict[str, Any] = {
+        "begin": 0,
+        "end": 1,
+        "high": 1,
+        "upto": 1,
+        "entry": "v1",
+        "column": "",
+        "shift": 0,
+        **counts,
+    }
+    done = [
+        row("backfill", number, Backfill(number=number, rule="", rule_hash="", rewrites=found, **common))
+        for number, found in ((1, rewrites), (2, {}), (3, rewrites))
+    ]
+    ends = [row("backfilled", n, Backfilled(number=n, intent="", tables={}, removed={})) for n in (1, 2)]
+    assert corrected([done[0], ends[0], done[1], ends[1], done[2]]) == [Corrected("run1", 10)]
+    assert corrected(ends) == []
 
 
 def test_rows_of_several_epochs() -> None:

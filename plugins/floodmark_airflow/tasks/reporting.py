@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from airflow.sdk.observability import stats
 
 from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.protocol.places import name_at
-from floodmark.core.protocol.tally import Ended, ended, summed
+from floodmark.core.protocol.tally import Corrected, Ended, corrected, ended, summed
 from floodmark.core.rules.kinds import tables_written
 from floodmark.core.text.addresses import location
 from floodmark.views.formats import iso
@@ -26,20 +27,36 @@ if TYPE_CHECKING:
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.protocol.records.rows import Row
     from floodmark.core.rules.rule import Rule
+    from floodmark_airflow.tries import Tries
 
 PREFIX = "floodmark"
 ATTEMPT = re.compile(r"\.try\d+$")  # the ledger's name of a try of an Airflow run
 
 
-def done_since(rule: Rule, home: Path, seq: int | None) -> tuple[Head | None, list[Ended]]:
-    """The rule's head, and the epochs that ended after row `seq` of its ledger (None: none). Raises FloodmarkError."""
+@dataclass(frozen=True)
+class Done:
+    """The rule's head, and what has ended since a row of its ledger."""
+
+    head: Head | None
+    epochs: list[Ended]
+    corrections: list[Corrected]
+
+    def by(self, tries: Tries) -> Done:
+        """What these tries have done of it."""
+        epochs = [one for one in self.epochs if one.run in tries]
+        return Done(self.head, epochs, [one for one in self.corrections if one.run in tries])
+
+
+def done_since(rule: Rule, home: Path, seq: int | None) -> Done:
+    """What ended after row `seq` of the rule's ledger (None: nothing). Raises FloodmarkError."""
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
     ledger = LedgerReader.load(Home(home, rule.rule).ledger)
     if ledger is None or ledger.head is None or seq is None or ledger.head.seq <= seq:
-        return (ledger.head if ledger else None), []
-    return ledger.head, ended(ledger.newest(ledger.head.seq - seq))
+        return Done(ledger.head if ledger else None, [], [])
+    rows = ledger.newest(ledger.head.seq - seq)
+    return Done(ledger.head, ended(rows), corrected(rows))
 
 
 def commits_behind(rule: Rule, head: Head | None) -> int:
@@ -58,7 +75,7 @@ def watermark_age(rule: Rule, head: Head, now: datetime) -> float | None:
     return (micros_of(now, rule, zoned(rule, head)) - head.watermark) / 1e6
 
 
-def measure(rule: str, age: float | None, behind: int, epochs: Sequence[Ended]) -> None:
+def measure(rule: str, age: float | None, behind: int, done: Done) -> None:
     """Send metrics to StatsD or OpenTelemetry, if Airflow is configured for one. `age`: the watermark's.
 
     Counters are also sent if they are 0: Prometheus does not count the first value of a counter as an increase.
@@ -66,10 +83,11 @@ def measure(rule: str, age: float | None, behind: int, epochs: Sequence[Ended]) 
     _send(stats.gauge, rule, "lag_commits", behind)
     if age is not None:
         _send(stats.gauge, rule, "watermark_age_seconds", round(age, 3))
-    for epoch in epochs:
+    for epoch in done.epochs:
         if epoch.seconds is not None:
             _send(stats.timing, rule, "epoch_duration", epoch.seconds * 1000)
-    for name, count in {"epochs": len(epochs), **_rows(epochs)}.items():
+    corrections = {"corrections": len(done.corrections), "rows_corrected": sum(one.rows for one in done.corrections)}
+    for name, count in {"epochs": len(done.epochs), **corrections, **_rows(done.epochs)}.items():
         _send(stats.incr, rule, name, count)
 
 
@@ -83,9 +101,11 @@ def _send(how: Callable[..., None], rule: str, name: str, value: float) -> None:
     how(f"{PREFIX}.rule.{rule}.{name}", value)
 
 
-def log_epochs(log: Any, rule: str, epochs: Sequence[Ended]) -> None:
-    """One line for each epoch, with its facts as fields of Airflow's structured logs."""
-    for epoch in epochs:
+def log_done(log: Any, rule: str, done: Done) -> None:
+    """One line for each epoch and correction, with its facts as fields of Airflow's structured logs."""
+    for one in done.corrections:
+        log.info("rows of a source were corrected", rule=rule, run=one.run, rows_corrected=one.rows)
+    for epoch in done.epochs:
         log.info(
             "epoch ended",
             rule=rule,
@@ -136,15 +156,20 @@ def newest_event(address: str) -> datetime | None:
 
 
 def unreported_commits(rule: Rule, rows: Sequence[Row]) -> list[Row]:
-    """Among some rows of the ledger, the commits of Airflow runs since the last asset event of the rule's sinks.
+    """Among some rows of the ledger, commits and backfills of Airflow's runs since the last event of the rule's sinks.
 
     They are from failed runs, because a successful run sends an event. The command line sends none. An Airflow without
     any event may be new, with another database: then nobody has missed any.
     """
-    commits = [row for row in rows if row.kind == "commit" and row.epoch > 0 and ATTEMPT.search(row.run)]
+    commits = [row for row in rows if may_have_written(row) and ATTEMPT.search(row.run)]
     addresses = _tables(rule) if commits else []
     times = [at for at in map(newest_event, addresses) if at is not None]
     return [row for row in commits if times and datetime.fromisoformat(row.at) > min(times)]
+
+
+def may_have_written(row: Row) -> bool:
+    """Whether a row of the ledger is one of those about which the readers of the rule's sinks have to know."""
+    return (row.kind == "commit" and row.epoch > 0) or row.kind in ("backfill", "backfilled")
 
 
 def _extra(rule: Rule, head: Head, epochs: Sequence[Ended], table: str) -> dict[str, Any]:

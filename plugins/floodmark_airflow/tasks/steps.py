@@ -89,25 +89,25 @@ class Steps:
         return fresh_now(self.rule, self._home, run_name(self._context["run_id"], ""))
 
     def report(self) -> bool:
-        """Report the epochs of this try in metrics and logs, and those of all tries of this run to readers of sinks.
+        """Report what this try has done in metrics and logs, and what all tries of this run have to readers of sinks.
 
-        True if the tries have ended any epoch. An error while reporting doesn't fail the run.
+        True if the tries have ended any epoch, or corrected anything. An error while reporting doesn't fail the run.
         """
         from floodmark_airflow.tasks import reporting
 
         noted = False
         try:
-            head, epochs = reporting.done_since(self.rule, self._home, self._since)
-            own = [one for one in epochs if one.run in Tries(self._context["run_id"])]  # other runs report theirs
-            reporting.log_epochs(self._log, self.rule.rule, own)
+            done = reporting.done_since(self.rule, self._home, self._since)
+            own, head = done.by(Tries(self._context["run_id"])), done.head  # other runs report theirs
+            reporting.log_done(self._log, self.rule.rule, own)
             if head is None:
                 return False
             before = self.before()
             before = self.unreported_since() if before is None else before
-            _, whole = (head, epochs) if before is None else reporting.done_since(self.rule, self._home, before)
-            noted = bool(whole)
+            whole = done if before is None else reporting.done_since(self.rule, self._home, before)
+            noted = bool(whole.epochs or whole.corrections)
             # Also without an epoch: a reset or backfill triggers readers, too. Airflow ignores a skipped task's events.
-            reporting.note_events(self._context["outlet_events"], self.rule, head, whole)
+            reporting.note_events(self._context["outlet_events"], self.rule, head, whole.epochs)
             age = reporting.watermark_age(self.rule, head, datetime.now(UTC))
             reporting.measure(self.rule.rule, age, reporting.commits_behind(self.rule, head), own)
             if self.news is not None and self.news.why is None:  # else the application has logged it
@@ -118,15 +118,17 @@ class Steps:
         return noted
 
     def before(self) -> int | None:
-        """The ledger's row before the first commit of this run's earlier tries; None if none has committed.
+        """The ledger's row before the first commit or backfill of this run's earlier tries; None if there is none.
 
         Includes tries before a clear: the commits of a failed run have not been reported to anybody.
         """
         if self._context["ti"].try_number == 1:
             return None
+        from floodmark_airflow.tasks.reporting import may_have_written
+
         ledger = self._ledger()
         tries, rows = Tries(self._context["run_id"]), ledger.rows if ledger else []
-        return next((row.seq - 1 for row in rows if row.kind == "commit" and row.run in tries), None)
+        return next((row.seq - 1 for row in rows if may_have_written(row) and row.run in tries), None)
 
     def unreported_since(self) -> int | None:
         """Without pending work: the ledger's row before the first commit of failed runs that was not reported; or None.

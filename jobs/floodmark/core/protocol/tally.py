@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from floodmark.core.protocol.expectations import failing
+from floodmark.core.protocol.records.backfills import Backfill
 from floodmark.core.protocol.records.rows import PARTS, Commit, Lost, Row
 
 COUNTS = ("read", "filtered", "dropped", "folded", "late", "dead", "rejected", "lost", "output")
@@ -45,6 +46,26 @@ def _ended(row: Row) -> Ended:
     written = {name: table.rows for name, table in commit.tables.items()}
     seconds = round(sum(commit.seconds.values()), 3)
     return Ended(*found, written, commit.watermark, seconds, failing(commit))
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """One correction of rewritten sources that was done. `rows`: of the sources, that left and came."""
+
+    run: str
+    rows: int
+
+
+def corrected(rows: Iterable[Row]) -> list[Corrected]:
+    """The corrections that were done in these rows, which include that of the attempt that did it."""
+    found, intent = [], None
+    for row in rows:
+        if row.kind == "backfill":
+            intent = Backfill.model_validate_json(row.body)
+        elif row.kind == "backfilled" and intent is not None and intent.rewrites:
+            moved = (one.left.rows + one.came.rows for one in intent.rewrites.values())
+            found.append(Corrected(row.run, sum(moved)))
+    return found
 
 
 def counts_of(kind: str, body: dict[str, Any]) -> dict[str, int]:
