@@ -35,7 +35,7 @@ from floodmark_airflow.assets import asset
 from floodmark_airflow.tasks import reporting
 
 HOUR = 3_600_000_000
-COUNTERS = ("epochs", *(f"rows_{name}" for name in COUNTS))
+COUNTERS = ("epochs", "corrections", "rows_corrected", *(f"rows_{name}" for name in COUNTS))
 IDLE = {f"floodmark.rule.one.{name}": [0] for name in ("lag_commits", *COUNTERS)}  # of a try that ended no epoch
 
 

@@ -15,7 +15,7 @@ from support.crash import Crash, crash_at, put_reach
 from support.flow import SESSIONS, SLICED, TUMBLING, Flow, event
 from support.oracle import ordered
 from support.rewrites import FIRST, MORE, REWRITES, delete, merge, move, update
-from support.running import run
+from support.running import crash, run
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
@@ -101,6 +101,39 @@ def test_killed_anywhere_it_is_done_once(spark: SparkSession, place: Path, form:
     run(spark, flow)
     head = flow.ledger().head
     assert head is not None and head.corrections == 1 and head.backfill is None
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+@pytest.mark.parametrize(
+    "form", [one if one in ("slices", "over") else pytest.param(one, marks=pytest.mark.prove) for one in FORMS]
+)
+@pytest.mark.parametrize("point", [None, pytest.param("backfill.sink.after", marks=pytest.mark.prove)])
+def test_what_lies_between_distant_rows_is_left_as_it_is(
+    spark: SparkSession, place: Path, form: str, point: str | None
+) -> None:
+    """One customer's rows, over hours, one of them in a window that is open."""
+    flow = flow_of(place, form, sinks=1)
+    flow.arrive([event(second, "ab"[second % 2], float(second % 7), second % 9) for second in range(0, 9000, 11)])
+    flow.arrive([event(second, "rare", 1.0, 1) for second in (10, 20, 3000, 6010, 9030)])
+    run(spark, flow)
+    whole = len(sink(flow))
+    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE k = 'rare'")
+    if point is not None:
+        assert crash(spark, flow, point)
+    done = run(spark, flow)
+    (row,) = (json.loads(one.body) for one in flow.ledger().rows if one.kind == "backfilled")
+    intent = next(json.loads(one.body) for one in flow.ledger().rows if one.kind == "backfill")
+    assert len(intent["gaps"]) >= 2, "at least between the first three groups of rows"
+    if point is None:
+        (correction,) = done.corrections
+        ((came, left),) = correction.replaced.values()
+        assert came < left < whole / 10
+    assert row["number"] == 1
+    same_as_batch(spark, flow)
+    proven(flow)
+    flow.arrive([event(9500, "a"), event(9900, "b")])
+    run(spark, flow)
     same_as_batch(spark, flow)
     proven(flow)
 

@@ -96,7 +96,7 @@ def test_an_interval_is_replaced_once() -> None:
     table, sink = under_test()
     written_once(sink, [(ENDS,)] * len(EPOCHS))
     site, backfill = (
-        replace(sink.site, span=SimpleNamespace(column="k", low=2, high=3)),
+        replace(sink.site, span=SimpleNamespace(column="k", low=2, high=3, gaps=())),
         Attempt(3, 1, "intent 4", backfill=1),
     )
     for _ in range(3):

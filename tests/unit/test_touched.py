@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -13,10 +14,18 @@ from deltalake import DeltaTable, write_deltalake
 from support.flow import HOPPING, SESSIONS, SLICED, STATELESS, TUMBLING, TWO_WINDOWS, Flow
 
 from floodmark.connectors.delta.rewrites import FileChanges, as_added, rewriting
-from floodmark.core.lifecycle.backfills import window_of
+from floodmark.core.lifecycle.backfills import restated_in, window_of
 from floodmark.core.lifecycle.changes import check_edit, check_keeps_corrections
-from floodmark.core.lifecycle.corrections import check_correctable, nothing_touched, touched_interval
+from floodmark.core.lifecycle.corrections import (
+    MOST_GAPS,
+    check_correctable,
+    grain_of,
+    nothing_touched,
+    times_of,
+    touched_interval,
+)
 from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.protocol.ticks import due_watermark
@@ -25,6 +34,7 @@ from floodmark.errors import HistoryGone, Refused, RuleChanged, RuleInvalid
 from floodmark.ledger.delta.tablelog import DataCommit
 
 SECOND, MINUTE = 1_000_000, 60_000_000
+NO_LIMIT = (1 << 63) - 1
 CORRECT = {"on_rewrite": "correct"}
 
 
@@ -55,7 +65,7 @@ def test_every_window_that_holds_a_touched_row_is_recomputed_and_no_window_besid
     tmp_path: Path, sql: str, oldest: int, newest: int
 ) -> None:
     rule = rule_of(tmp_path, sql=sql)
-    found, window = touched_interval(rule, oldest, newest), window_of(rule)
+    found, window = touched_interval(rule, [(oldest, newest)], NO_LIMIT), window_of(rule)
     assert window is not None
     starts = range(window.offset_us - 100 * window.slide_us, 10 * MINUTE, window.slide_us)
     touched = [at for at in starts if at <= newest and at + window.size_us > oldest]
@@ -64,10 +74,68 @@ def test_every_window_that_holds_a_touched_row_is_recomputed_and_no_window_besid
 
 
 def test_of_a_stateless_rule_the_rows_of_the_touched_times_are_recomputed(tmp_path: Path) -> None:
-    found = touched_interval(rule_of(tmp_path, sql=STATELESS), 5, 9)
+    found = touched_interval(rule_of(tmp_path, sql=STATELESS), [(5, 9)], NO_LIMIT)
     assert (found.begin, found.end, found.high) == (5, 10, 10)
     none = nothing_touched(rule_of(tmp_path, sql=STATELESS))
     assert none.begin == none.end == none.high
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("sql", [TUMBLING, HOPPING, SLICED])
+def test_windows_between_touched_ones_stay_as_they_are(tmp_path: Path, sql: str, seed: int) -> None:
+    rng, rule = Random(seed), rule_of(tmp_path, sql=sql)
+    window = window_of(rule)
+    assert window is not None
+    rows = sorted(rng.randrange(-30 * MINUTE, 30 * MINUTE) for _ in range(rng.randrange(1, 9)))
+    needed = rng.choice([NO_LIMIT, None, rng.randrange(-40 * MINUTE, 40 * MINUTE)])
+    grain = grain_of(rule, rows[0], rows[-1])
+    found = touched_interval(rule, times_of({row // grain for row in rows}, grain), needed)
+    span = Restated(begin=found.begin, end=found.end, high=found.high, upto=1, gaps=found.gaps)
+    starts = range(window.offset_us - 100 * window.slide_us * 60, 60 * MINUTE, window.slide_us)
+    recomputed = {at for at in starts if any(begin <= at < end for begin, end in span.parts)}
+    near = [(row - row % grain, row - row % grain + grain) for row in rows]  # rows are told apart by the grain
+    for at in starts:
+        ends = at + window.size_us
+        if any(at <= row < ends for row in rows):
+            assert at in recomputed
+        elif needed is NO_LIMIT and not any(begin < ends and at < end for begin, end in near):
+            assert at not in recomputed
+        if at in recomputed:
+            assert any(low <= at and ends <= high for low, high in _joined(span.reads)), "all of its rows are read"
+    if needed is None:
+        assert not found.gaps
+    for begin, end in found.gaps:
+        assert (begin - window.offset_us) % window.slide_us == (end - window.offset_us) % window.slide_us == 0
+        assert needed is not None and end + (found.high - found.end) <= needed, "state gets all rows that it needs"
+
+
+def _joined(reads: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(reads):
+        if found and low <= found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        else:
+            found.append((low, high))
+    return found
+
+
+def test_only_the_widest_gaps_are_kept(tmp_path: Path) -> None:
+    rule, times = rule_of(tmp_path, sql=STATELESS), [(at * at * SECOND, at * at * SECOND) for at in range(100)]
+    found = touched_interval(rule, times, NO_LIMIT)
+    assert len(found.gaps) == MOST_GAPS
+    assert found.gaps[-1] == (98 * 98 * SECOND + 1, 99 * 99 * SECOND)
+    assert found.gaps == tuple(sorted(found.gaps))
+    span = Restated(begin=found.begin, end=found.end, high=found.high, upto=1, gaps=found.gaps)
+    assert all(any(low <= at < high for low, high in span.reads) for at, _ in times)
+
+
+def test_a_late_row_in_a_gap_was_not_restated() -> None:
+    span = Restated(begin=0, end=100, low=-5, high=110, upto=3, gaps=((20, 60),))
+    assert span.parts == [(0, 20), (60, 100)]
+    assert span.reads == [(-5, 30), (55, 110)]
+    told = {at: restated_in(at, 1, {1: span}) for at in (-6, -5, 9, 10, 14, 15, 29, 30, 54, 55, 70, 94, 95, 109, 110)}
+    assert [at for at, what in told.items() if what is None] == [-6, 30, 54, 110]
+    assert [at for at, what in told.items() if what == "1"] == [10, 14, 70, 94]
 
 
 AROUND = """
@@ -78,14 +146,14 @@ WINDOWED = f"SELECT window.start AS start, k, sum(c) AS c FROM ({AROUND}) GROUP 
 
 
 def test_results_that_look_around_a_row_are_touched_as_far_as_they_look(tmp_path: Path) -> None:
-    found = touched_interval(rule_of(tmp_path, sql=AROUND), MINUTE, 2 * MINUTE)
+    found = touched_interval(rule_of(tmp_path, sql=AROUND), [(MINUTE, 2 * MINUTE)], NO_LIMIT)
     assert (found.begin, found.end) == (MINUTE - SECOND, 2 * MINUTE + 40 * SECOND + 1)
     assert (found.low, found.high) == (found.begin - 40 * SECOND, found.end + SECOND)
 
 
 @pytest.mark.parametrize("at", [0, SECOND - 1, SECOND, 20 * SECOND - 1, 20 * SECOND])
 def test_windows_over_such_results_are_touched_with_them(tmp_path: Path, at: int) -> None:
-    found = touched_interval(rule_of(tmp_path, sql=WINDOWED), MINUTE + at, MINUTE + at)
+    found = touched_interval(rule_of(tmp_path, sql=WINDOWED), [(MINUTE + at, MINUTE + at)], NO_LIMIT)
     assert (found.begin, found.end) == (0 if at < SECOND else MINUTE, 3 * MINUTE if at >= 20 * SECOND else 2 * MINUTE)
     assert (found.low, found.high) == (found.begin - 40 * SECOND, found.end + SECOND)
 

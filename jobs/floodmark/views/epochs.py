@@ -61,7 +61,7 @@ def _backfill(rows: list[Row], zone: bool) -> dict[str, Any]:
     intent, done = Backfill.model_validate_json(rows[0].body), rows[-1].kind == "backfilled"
     begin, end = (None if intent.is_empty else iso(at, zone) for at in (intent.begin, intent.end))
     said: dict[str, Any] = {"number": intent.number, "from": begin, "to": end, "upto": intent.upto}
-    said["keys"] = intent.most_keys
+    said |= {"gaps": len(intent.gaps), "keys": intent.most_keys}
     said["restated"] = intent.restated
     said["rewrites"] = {name: _rewritten(one) for name, one in intent.rewrites.items()}
     result = ("corrected" if intent.rewrites else "backfilled") if done else "open"

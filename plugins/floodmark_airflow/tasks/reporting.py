@@ -161,7 +161,11 @@ def unreported_commits(rule: Rule, rows: Sequence[Row]) -> list[Row]:
     They are from failed runs, because a successful run sends an event. The command line sends none. An Airflow without
     any event may be new, with another database: then nobody has missed any.
     """
-    commits = [row for row in rows if may_have_written(row) and ATTEMPT.search(row.run)]
+    commits = [
+        row
+        for row in rows
+        if may_have_written(row) and (row.kind, row.epoch) != ("commit", 0) and ATTEMPT.search(row.run)
+    ]
     addresses = _tables(rule) if commits else []
     times = [at for at in map(newest_event, addresses) if at is not None]
     return [row for row in commits if times and datetime.fromisoformat(row.at) > min(times)]
@@ -169,7 +173,7 @@ def unreported_commits(rule: Rule, rows: Sequence[Row]) -> list[Row]:
 
 def may_have_written(row: Row) -> bool:
     """Whether a row of the ledger is one of those about which the readers of the rule's sinks have to know."""
-    return (row.kind == "commit" and row.epoch > 0) or row.kind in ("backfill", "backfilled")
+    return row.kind in ("commit", "backfill", "backfilled")
 
 
 def _extra(rule: Rule, head: Head, epochs: Sequence[Ended], table: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -86,12 +87,14 @@ def _replaced(
 ) -> Iterator[str]:
     """Faults of a backfill's commit: inside the interval, its rows must be the results. Outside, they must equal the
     rows of the removed files bit by bit, as long as these files exist (and the log still has their partitions)."""
-    results, interval = named.written["results"], backfill.interval(named.table)
-    column = interval[0]
+    results, intervals = named.written["results"], backfill.intervals(named.table)
+    column, _ = intervals
     if column not in rows.column_names or not pa.types.is_timestamp(rows[column].type):
         yield f"its files have no column {column} with times"
         return
-    differing = "; ".join(differences(results, digest(_inside(rows, interval, True), computed=bool(results["floats"]))))
+    differing = "; ".join(
+        differences(results, digest(_inside(rows, intervals, True), computed=bool(results["floats"])))
+    )
     if differing:
         _refuse_unsure([rows])
         yield f"its files hold other rows of the interval than its results ({differing})"
@@ -102,16 +105,17 @@ def _replaced(
     if any(file.path not in known for file in files) and any(file.partition for file in entry.files_with_rows):
         return
     before = _together([rows.slice(0, 0), *(_of_table(store, file, log) for file in files)])
-    kept, stay = (digest(_inside(table, interval, False), computed=False) for table in (before, rows))
+    kept, stay = (digest(_inside(table, intervals, False), computed=False) for table in (before, rows))
     if kept != stay:
         yield f"outside of the interval, the removed files held {kept.rows} rows, now there are {stay.rows}, or others"
 
 
-def _inside(rows: pa.Table, interval: tuple[str, int, int], inside: bool) -> pa.Table:
-    """The rows inside the interval, or those outside."""
-    column, low, high = interval
+def _inside(rows: pa.Table, intervals: tuple[str, list[tuple[int, int]]], inside: bool) -> pa.Table:
+    """The rows inside the intervals, or those outside."""
+    column, parts = intervals
     times = rows[column].cast(pa.timestamp("us", rows[column].type.tz)).cast(pa.int64())
-    within = pc.fill_null(pc.and_(pc.greater_equal(times, low), pc.less(times, high)), False)
+    each = (pc.and_(pc.greater_equal(times, low), pc.less(times, high)) for low, high in parts)
+    within = pc.fill_null(reduce(pc.or_, each), False)
     return rows.filter(within if inside else pc.invert(within))
 
 

@@ -57,13 +57,13 @@ class Backfill(Intended):
         """How many results or keys it has replaced in each table; none where it replaced an interval."""
         return dict(self.intent.get("keys", {}))
 
-    def interval(self, table: str) -> tuple[str, int, int]:
-        """The column and the bounds of what it replaces in a table, in the values of that column."""
-        body = self.intent
-        if table in body.get("state", {}):
-            replaced = body["state"][table]
-            return str(replaced["column"]), replaced["begin"], replaced["end"]
-        return str(body["column"]), body["begin"] + body["shift"], body["end"] + body["shift"]
+    def intervals(self, table: str) -> tuple[str, list[tuple[int, int]]]:
+        """The column, and the bounds of each part that it replaces in a table, in the values of that column."""
+        body, own = self.intent, self.intent.get("state", {}).get(table)
+        if own is not None:
+            return str(own["column"]), [(own["begin"], own["end"])]
+        edges = [at + body["shift"] for at in (body["begin"], *sum(body.get("gaps", ()), []), body["end"])]
+        return str(body["column"]), list(zip(edges[::2], edges[1::2], strict=True))
 
 
 @dataclass
@@ -391,7 +391,7 @@ def _check_backfill(body: Mapping[str, Any]) -> None:
         _ = _whole(one["left"]["rows"]), _whole(one["came"]["rows"]), dict(body["maxima"])
     for one in body.get("state", {}).values():
         _ = str(one["column"]), _whole(one["begin"]), _whole(one["end"])
-    _ = [_whole(keys) for keys in body.get("keys", {}).values()]
+    _ = [_whole(one) for one in (*body.get("keys", {}).values(), *(at for gap in body.get("gaps", ()) for at in gap))]
     digests = (body["results"], *body.get("taken", {}).values())
     _ = [digest[name] for digest in digests for name in ("rows", "high", "low")]
 

@@ -322,10 +322,14 @@ class FakeTransaction(Transaction):
         return self.compute(rows)
 
     def _is_removed(self, row: Row, rows: Sequence[Row]) -> bool:
-        span = self._way.span
         if self._way.upsert:
             return row[0] in {one[0] for one in rows}
-        return self._way.whole or (span is not None and span.low <= _micros(row[self._position(span)]) < span.high)
+        return self._way.whole or (self._way.span is not None and self._is_within(row))
+
+    def _is_within(self, row: Row) -> bool:
+        span = self._way.span
+        at = _micros(row[self._position(span)])
+        return span.low <= at < span.high and not any(low <= at < high for low, high in span.gaps)
 
     def _position(self, span: Any) -> int:
         return self._table.columns.index(span.column)

@@ -140,8 +140,10 @@ class Way(Protocol):
 
     @property
     def span(self) -> Any:
-        """Which rows are replaced: those whose `column` is in [`low`, `high`), microseconds; in a table of state also
-        those with certain keys."""
+        """Which rows are replaced: those whose `column` is in [`low`, `high`), and in none of `gaps`, microseconds.
+
+        In a table of state also those with certain keys.
+        """
         ...
 
     @property

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from floodmark.core.protocol.places import PREFIX, places_of
-from floodmark.core.protocol.records.backfills import Restated
+from floodmark.core.protocol.records.backfills import Gaps, Restated
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.checks.recomputing import has_keys, has_time_column, reasons_by_key, reasons_in_rule
 from floodmark.core.rules.kinds import sink_can
@@ -28,8 +28,8 @@ Shown = Callable[[int], str]  # a time as people read it
 class Interval:
     """[begin, end) of results; they depend on rows of event times in [low, high).
 
-    time_column: the column that shows their time. window: None for a rule without windows of a fixed size. final:
-    whether no later epoch writes to it.
+    gaps: intervals in between, in order, whose results stay as they are. time_column: the column that shows their time.
+    window: None for a rule without windows of a fixed size. final: whether no later epoch writes to it.
     """
 
     begin: int
@@ -39,6 +39,7 @@ class Interval:
     time_column: TimeColumn
     window: Grid | None
     final: bool
+    gaps: Gaps = ()
 
     @classmethod
     def of(cls, rule: Rule, begin: int, end: int, final: bool = False) -> Interval:
@@ -211,8 +212,9 @@ def restated_in(at: int, epoch: int, backfills: Mapping[int, Restated]) -> str |
     Not all results that depend on a row may be in the interval: `in part`.
     """
     for number, span in sorted(backfills.items(), reverse=True):
-        if epoch > span.upto or not span.first <= at < span.high:
+        before, after = span.begin - span.first, span.high - span.end
+        if epoch > span.upto or not any(low <= at < high for low, high in span.reads):
             continue
-        whole = span.begin + (span.high - span.end) <= at < span.end - (span.begin - span.first)
+        whole = any(begin + after <= at < end - before for begin, end in span.parts)
         return str(number) if whole else f"{number} in part"
     return None

@@ -6,24 +6,71 @@ outside of the interval depends on the rows that left and came.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from floodmark.core.lifecycle.backfills import Interval, reach_of, reasons_in_sinks, window_of
 from floodmark.core.protocol.records.backfills import Rewritten
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.rule import Rule
+from floodmark.core.sql.windows import Grid, Reach
 from floodmark.errors import Refused
 
+SECOND = 1_000_000  # microseconds
+MOST_GAPS = 63  # of an interval: each is a condition on every row that is read
 
-def touched_interval(rule: Rule, oldest: int, newest: int) -> Interval:
-    """The interval of all results that depend on a row between these event times, both included."""
+
+def touched_interval(rule: Rule, times: Sequence[tuple[int, int]], needed: int | None) -> Interval:
+    """The interval of all results that depend on a row of these event times, with gaps where none does.
+
+    times: in order, from and to, both included. needed: an event time from which on state needs the rows, so that there
+    is no gap; None: it needs all.
+    """
     window, reach = window_of(rule), reach_of(rule)
+    found = [_touched(window, reach, oldest, newest) for oldest, newest in times]
+    whole = Interval.of(rule, found[0][0], max(end for _, end in found), final=True)
+    gaps = [] if needed is None else _gaps(found, window, needed - (whole.high - whole.end))
+    return replace(whole, gaps=tuple(sorted(sorted(gaps, key=_width)[-MOST_GAPS:])))
+
+
+def _touched(window: Grid | None, reach: Reach, oldest: int, newest: int) -> tuple[int, int]:
+    """The results that depend on a row between these event times."""
     oldest, newest = oldest - reach.after_us, newest + reach.before_us
     if window is None:
-        return Interval.of(rule, oldest, newest + 1, final=True)
-    begin = window.start_from(oldest - window.size_us + 1)
-    return Interval.of(rule, begin, window.start_at(newest) + window.slide_us, final=True)
+        return oldest, newest + 1
+    return window.start_from(oldest - window.size_us + 1), window.start_at(newest) + window.slide_us
+
+
+def _gaps(found: Sequence[tuple[int, int]], window: Grid | None, before: int) -> Iterator[tuple[int, int]]:
+    """What lies between these intervals, and before a time."""
+    last = found[0][1]
+    for begin, end in found[1:]:
+        until = min(begin, window.start_at(before) if window else before)
+        if last < until:
+            yield last, until
+        last = max(last, end)
+
+
+def _width(gap: tuple[int, int]) -> int:
+    return gap[1] - gap[0]
+
+
+def grain_of(rule: Rule, oldest: int, newest: int) -> int:
+    """How finely the event times of rows are told apart to find gaps: there are at most some thousands."""
+    window = window_of(rule)
+    return max(window.slide_us if window else SECOND, (newest - oldest) // 10_000)
+
+
+def times_of(parts: Iterable[int], grain: int) -> list[tuple[int, int]]:
+    """The event times of rows in these parts, each `grain` long, with parts in a row as one."""
+    found: list[tuple[int, int]] = []
+    for part in sorted(parts):
+        begin, end = part * grain, (part + 1) * grain - 1
+        if found and found[-1][1] + 1 == begin:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((begin, end))
+    return found
 
 
 def nothing_touched(rule: Rule) -> Interval:

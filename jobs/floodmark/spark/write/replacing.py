@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
+from floodmark.core.protocol.records.backfills import Gaps
 from floodmark.core.rules.sinks.upserts import Effect
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.ledger.delta.keybounds import Bound
@@ -28,19 +29,23 @@ FILE = "_floodmark_file"  # beside a table's columns: the file that holds a row
 
 @dataclass(frozen=True)
 class Span:
-    """The rows whose `column`, of type `kind`, has a value in [low, high); microseconds."""
+    """The rows whose `column`, of type `kind`, has a value in [low, high), and in none of the gaps; microseconds."""
 
     column: str
     kind: str
     low: int
     high: int
+    gaps: Gaps = ()
 
     @property
     def holds(self) -> str:
         """SQL that is true for these rows and false for all others."""
+        outside = (f" AND NOT ({self._within(low, high)})" for low, high in self.gaps)
+        return f"coalesce({self._within(self.low, self.high)}{''.join(outside)}, false)"
+
+    def _within(self, low: int, high: int) -> str:
         column = quoted(self.column)
-        within = f"{column} >= {instant(self.low, self.kind)} AND {column} < {instant(self.high, self.kind)}"
-        return f"coalesce({within}, false)"
+        return f"{column} >= {instant(low, self.kind)} AND {column} < {instant(high, self.kind)}"
 
     @property
     def bounds(self) -> list[Bound]:

@@ -9,11 +9,14 @@ from pydantic import Field
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.records.rows import FORMAT, Counts, Failed, LogSums, Pinned, Record, Written, sha
 
+Gaps = tuple[tuple[int, int], ...]
+
 
 class Restated(Record):
     """Results in [begin, end) of event time, computed again from the input of the epochs up to `upto`.
 
     They depend on rows of event times from `first` to before `high`. Microseconds. low: `first`, unless it is `begin`.
+    gaps: intervals in between, in order, whose results were left as they are.
     """
 
     begin: int
@@ -21,6 +24,7 @@ class Restated(Record):
     low: int | None = Field(default=None, exclude_if=lambda at: at is None)
     high: int
     upto: int
+    gaps: Gaps = Field(default=(), exclude_if=operator.not_)
 
     @property
     def is_empty(self) -> bool:
@@ -30,6 +34,18 @@ class Restated(Record):
     @property
     def first(self) -> int:
         return self.begin if self.low is None else self.low
+
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """The intervals of results, without the gaps."""
+        edges = [self.begin, *(edge for gap in self.gaps for edge in gap), self.end]
+        return list(zip(edges[::2], edges[1::2], strict=True))
+
+    @property
+    def reads(self) -> list[tuple[int, int]]:
+        """The intervals of event time with the rows on which the parts depend."""
+        before, after = self.begin - self.first, self.high - self.end
+        return [(begin - before, end + after) for begin, end in self.parts]
 
 
 class Rewritten(Record):
@@ -104,7 +120,7 @@ class Backfill(Restated):
 
     @property
     def span(self) -> Restated:
-        return Restated(begin=self.begin, end=self.end, low=self.low, high=self.high, upto=self.upto)
+        return Restated(**{name: getattr(self, name) for name in Restated.model_fields})
 
 
 class Backfilled(Record):

@@ -109,7 +109,9 @@ def computed(
     lookups: the versions of lookup tables to read.
     """
     low = None if interval.low == interval.begin else interval.low
-    span = Restated(begin=interval.begin, end=interval.end, low=low, high=interval.high, upto=head.epoch)
+    span = Restated(
+        begin=interval.begin, end=interval.end, low=low, high=interval.high, upto=head.epoch, gaps=interval.gaps
+    )
     batch, counts = read_interval(session, plan, home, head, span, correction is not None or head.corrections > 0)
     lookuprows.show(session, plan.rule, lookups, lambda: span.first)
     results = check_results(
@@ -149,7 +151,7 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Reco
     assert recorded is not None
     column = TimeColumn(recorded.column, recorded.shift)
     bounds = (recorded.begin, recorded.end, recorded.first, recorded.high)
-    interval = Interval(*bounds, column, window_of(plan.rule), final=True)
+    interval = Interval(*bounds, column, window_of(plan.rule), final=True, gaps=recorded.gaps)
     check_sources(plan.rule, head)  # epochs may have come between, so what was read goes further than the backfill
     correction = correction_of(recorded) if recorded.rewrites else None
     then = head_of(recorded, head)
@@ -231,7 +233,7 @@ def _results(session: SparkSession, plan: Plan, batch: Batch, interval: Interval
         sql = query.bounded(None, final_at, lambda at, _: plan.fold.instant(at))
     rows = sum(counts.folded for counts in batch.counts.values())
     column, shift = _named(plan, interval.time_column), interval.time_column.shift
-    within = _span_of(plan, column, shift, interval.begin, interval.end)
+    within = _span_of(plan, column, shift, interval)
     return session.sql(sql).where(within.holds).coalesce(files_for(rows))
 
 
@@ -253,16 +255,17 @@ def _spans(plan: Plan, intent: Backfill, sinks: Iterable[str]) -> dict[str, Span
     """The rows of the interval in each sink, and those that a correction replaces in each state table."""
     found: dict[str, Span | OfKeys] = {}
     for name in sinks:
-        found[name] = _span_of(plan, intent.column, intent.shift, intent.begin, intent.end)
+        found[name] = _span_of(plan, intent.column, intent.shift, intent)
     for name, replaced in intent.state.items():
         kind = plan.fold.tables[TableName.parse(name).rest][replaced.column].dataType.simpleString()
         found[name] = Span(replaced.column, kind, replaced.begin, replaced.end)
     return found
 
 
-def _span_of(plan: Plan, column: str, shift: int, begin: int, end: int) -> Span:
-    """The rows whose `column`, less `shift`, lies in [begin, end)."""
-    return Span(column, plan.output[column].dataType.simpleString(), begin + shift, end + shift)
+def _span_of(plan: Plan, column: str, shift: int, of: Interval | Backfill) -> Span:
+    """The rows whose `column`, less `shift`, lies in an interval, and in none of its gaps."""
+    gaps = tuple((begin + shift, end + shift) for begin, end in of.gaps)
+    return Span(column, plan.output[column].dataType.simpleString(), of.begin + shift, of.end + shift, gaps)
 
 
 def _aimed(done: Recomputed, home: Home, ledger: str, head: Head) -> list[Site]:

@@ -24,7 +24,13 @@ from floodmark.connectors.ports.registry import sinks, sources
 from floodmark.connectors.ports.source import Rewrite
 from floodmark.connectors.preflight import check_sources
 from floodmark.core.lifecycle.backfills import Interval
-from floodmark.core.lifecycle.corrections import check_correctable, nothing_touched, touched_interval
+from floodmark.core.lifecycle.corrections import (
+    check_correctable,
+    grain_of,
+    nothing_touched,
+    times_of,
+    touched_interval,
+)
 from floodmark.core.protocol.digests import LOW, MIDDLE, Digest, digest_of
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Replaced, Rewritten
@@ -34,7 +40,7 @@ from floodmark.core.rules.checks.recomputing import has_keys
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import InputFault
 from floodmark.ledger.home import Home
-from floodmark.spark.read.batch import latest_times
+from floodmark.spark.read.batch import NO_LIMIT, latest_times
 from floodmark.spark.read.digesting import HASH, Digesting
 from floodmark.spark.read.frames import tagged
 from floodmark.spark.read.narrowing import narrowed
@@ -60,7 +66,8 @@ BUCKETS = 1 << 18
 class Difference:
     """The rows of one stream that left and came. `oldest`, `newest`: event times of both; `reached`: of what came.
 
-    rows: with the columns of the rule's frame, each once however often it left or came; of a rule with keys.
+    each: one row for each of them, with its event time (`_t`). rows: the same of a rule with keys, with the columns of
+    the rule's frame.
     """
 
     left: Digest
@@ -68,6 +75,7 @@ class Difference:
     oldest: int | None
     newest: int | None
     reached: int | None
+    each: DataFrame
     rows: DataFrame | None = None
 
 
@@ -100,9 +108,10 @@ def compute(
     )
     if has_keys(plan.rule):
         return _by_key(session, plan, home, then, differences, correction)
-    interval = _touched(plan, differences)
+    interval = _touched(plan, differences, head.watermark)
     correction = replace(correction, state=_state_spans(plan, interval, head.watermark))
-    return computed(session, plan, home, then, interval, pinned_now(plan.rule), correction)
+    done = computed(session, plan, home, then, interval, pinned_now(plan.rule), correction)
+    return replace(done, held=[*done.held, *(one.each for one in differences.values())])
 
 
 def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomputed:
@@ -131,7 +140,7 @@ def _by_key(
 ) -> Recomputed:
     changed = [one.rows for one in differences.values() if one.rows is not None]
     found = bykey.computed(session, plan, home, then, reduce(DataFrame.unionAll, changed), correction)
-    return replace(found, held=[*found.held, *changed])
+    return replace(found, held=[*found.held, *(one.each for one in differences.values())])
 
 
 def _difference(session: SparkSession, plan: Plan, name: str, rewrite: Rewrite, clock_ms: int) -> Difference:
@@ -145,14 +154,12 @@ def _difference(session: SparkSession, plan: Plan, name: str, rewrite: Rewrite, 
     ]
     kept, keyed = frames[0].unionAll(frames[1]).where("_k"), has_keys(plan.rule)
     each = _net(kept, [field.name for field in shape.columns(name)], shape.prefix(name), keyed)
-    rows = None
-    if keyed:
-        each = each.persist(StorageLevel.MEMORY_AND_DISK)
-        rows = each.select("row.*").drop(NET)
+    each = each.persist(StorageLevel.MEMORY_AND_DISK)
     found = _measured(each).head()
     assert found is not None
     times = (found["oldest"], found["newest"], found["reached"])
-    return Difference(_digest(found, "left"), _digest(found, "came"), *times, rows)
+    rows = each.select("row.*").drop(NET) if keyed else None
+    return Difference(_digest(found, "left"), _digest(found, "came"), *times, each, rows)
 
 
 def _net(rows: DataFrame, columns: list[str], prefix: str, whole: bool) -> DataFrame:
@@ -207,14 +214,18 @@ def _refuse_ahead(plan: Plan, differences: Mapping[str, Difference], clock_ms: i
             )
 
 
-def _touched(plan: Plan, differences: Mapping[str, Difference]) -> Interval:
+def _touched(plan: Plan, differences: Mapping[str, Difference], watermark: int | None) -> Interval:
     oldest = min((one.oldest for one in differences.values() if one.oldest is not None), default=None)
     newest: int | None = None
     for one in differences.values():
         newest = later(newest, one.newest)
     if oldest is None or newest is None:
         return nothing_touched(plan.rule)
-    return touched_interval(plan.rule, oldest, newest)
+    grain = grain_of(plan.rule, oldest, newest)
+    parts = [one.each.selectExpr(f"(_t - pmod(_t, {grain})) DIV {grain} AS part") for one in differences.values()]
+    found = {row["part"] for row in reduce(DataFrame.unionAll, parts).distinct().collect()}
+    needed = plan.fold.needed_from(watermark) if plan.fold.tables else NO_LIMIT
+    return touched_interval(plan.rule, times_of(found, grain), needed)
 
 
 def _state_spans(plan: Plan, interval: Interval, watermark: int | None) -> dict[str, Replaced]:

@@ -82,7 +82,7 @@ def _living(plan: Plan, rows: DataFrame, dead: DataFrame | None, corrected: bool
 
 
 def _within(span: Restated) -> str:
-    return f"_t >= {span.first}L AND _t < {span.high}L"
+    return "(" + " OR ".join(f"(_t >= {low}L AND _t < {high}L)" for low, high in span.reads) + ")"
 
 
 def _stored_within(plan: Plan, span: Restated) -> str:
@@ -95,7 +95,10 @@ def _stored_within(plan: Plan, span: Restated) -> str:
             column = quoted(shape.prefix(name) + spelt(stream.event_time.name, shape.streams[name].names))
             kind = time_type(stream, shape.streams[name])
             assert kind is not None
-            stored = f" AND {column} >= {instant(span.first, kind)} AND {column} < {instant(span.high, kind)}"
+            ranges = (
+                f"({column} >= {instant(low, kind)} AND {column} < {instant(high, kind)})" for low, high in span.reads
+            )
+            stored = f" AND ({' OR '.join(ranges)})"
         cases.append(f"(_s = {i}{stored})")
     return " OR ".join(cases)
 
