@@ -59,11 +59,10 @@ class Backfill(Intended):
 
     def intervals(self, table: str) -> tuple[str, list[tuple[int, int]]]:
         """The column, and the bounds of each part that it replaces in a table, in the values of that column."""
-        body, own = self.intent, self.intent.get("state", {}).get(table)
-        if own is not None:
-            return str(own["column"]), [(own["begin"], own["end"])]
-        edges = [at + body["shift"] for at in (body["begin"], *sum(body.get("gaps", ()), []), body["end"])]
-        return str(body["column"]), list(zip(edges[::2], edges[1::2], strict=True))
+        body = self.intent.get("state", {}).get(table) or self.intent
+        edges = (body["begin"], *(at for gap in body.get("gaps", ()) for at in gap), body["end"])
+        found = [at + body.get("shift", 0) for at in edges]
+        return str(body["column"]), list(zip(found[::2], found[1::2], strict=True))
 
 
 @dataclass
