@@ -374,6 +374,9 @@ def test_what_the_command_says(spark: SparkSession, place: Path, monkeypatch: py
     said = {name: found[name] for name in ("done", "backfill", "from", "to", "epoch", "folded", "restated")}
     assert said == {"done": False, "backfill": None, "from": "2001-01-01T00:00:20Z", "to": "2001-01-01T00:01:00Z",
                     "epoch": 2, "folded": 4, "restated": 3}  # fmt: skip
+    (moves,) = found["sinks"].values()
+    assert {name: moves.pop(name) for name in ("loses", "gains")} == {"loses": 2, "gains": 3}
+    assert [len(moves.pop(name)) for name in ("lost", "gained")] == [2, 3]
     assert found["sinks"] == sinks
     assert (DeltaTable(flow.sink()).version(), len(flow.ledger().rows)) == (version, rows)
 
