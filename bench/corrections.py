@@ -31,7 +31,10 @@ def one_day(spark: SparkSession, work: Path, rows: int, repeats: int) -> list[Li
     rule = load_rule(_rule_file(work, table), os.environ)
     job = RuleRun(spark, rule, work / "home", "bench", lambda _: None)
     job.run()
-    repair = lambda i: _overwrite(spark, table, rows, DAYS // 2 + i)  # noqa: E731
+
+    def repair(i: int) -> None:
+        _overwrite(spark, table, rows, DAYS // 2 + i)
+
     return _beside_a_reset(spark, work, job, repair, repeats, rows * DAYS, "one day of a year", 1 / 30)
 
 
@@ -46,7 +49,10 @@ def some_keys(spark: SparkSession, work: Path, rows: int, keys: int, repeats: in
     job = RuleRun(spark, load_rule(path, os.environ), work / "home", "bench", lambda _: None)
     job.run()
     step = keys // DELETED
-    repair = lambda i: spark.sql(f"DELETE FROM delta.`{table}` WHERE k % {step} = {i}")  # noqa: E731, S608 - ours
+
+    def repair(i: int) -> None:
+        spark.sql(f"DELETE FROM delta.`{table}` WHERE k % {step} = {i}")  # noqa: S608 - ours
+
     return _beside_a_reset(spark, work, job, repair, repeats, rows, f"{DELETED} keys of {keys}", 1 / 10)
 
 
@@ -54,7 +60,7 @@ def _beside_a_reset(
     spark: SparkSession,
     work: Path,
     job: RuleRun,
-    repair: Callable[[int], object],
+    repair: Callable[[int], None],
     repeats: int,
     rows: int,
     what: str,

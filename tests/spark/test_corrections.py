@@ -11,10 +11,10 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from support.corrected import CORRECT, FORMS, SIZE, at, aware, flow_of, proven, same_as_batch, sink, watermark
-from support.crash import Crash, crash_at, put_reach
+from support.crash import put_reach
 from support.flow import SESSIONS, SLICED, TUMBLING, Flow, event
 from support.oracle import ordered
-from support.rewrites import FIRST, MORE, REWRITES, delete, merge, move, update
+from support.rewrites import FIRST, MORE, REWRITES, corrects_once_though_killed, delete, merge, move, update
 from support.running import crash, run
 from typer.testing import CliRunner
 
@@ -90,19 +90,7 @@ KILLED_IN_CI = {("slices", "backfill.state.after"), ("rows", "backfill.sink.afte
     ("form", "point"), [one if one in KILLED_IN_CI else pytest.param(*one, marks=pytest.mark.prove) for one in KILLS]
 )
 def test_killed_anywhere_it_is_done_once(spark: SparkSession, place: Path, form: str, point: str) -> None:
-    flow = flow_of(place, form)
-    flow.arrive([*FIRST, *MORE])
-    run(spark, flow)
-    move(spark, flow.source)
-    flow.arrive([event(480, "late to the party"), event(500)])
-    with crash_at(point) as planned, pytest.raises(Crash):
-        run(spark, flow)
-    assert planned.fired
-    run(spark, flow)
-    head = flow.ledger().head
-    assert head is not None and head.corrections == 1 and head.backfill is None
-    same_as_batch(spark, flow)
-    proven(flow)
+    corrects_once_though_killed(spark, flow_of(place, form), point)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from support.corrected import CORRECT, KEYED, flow_of, proven, same_as_batch, sink
-from support.crash import Crash, crash_at
 from support.flow import START, Flow, event
 from support.oracle import ordered
-from support.rewrites import FIRST, MORE, REWRITES, delete, move, update
+from support.rewrites import FIRST, MORE, REWRITES, corrects_once_though_killed, delete, update
 from support.running import backfill_killed, rehearse_backfill, run
 
 from floodmark.core.protocol.crashpoints import CORRECTION_POINTS
@@ -56,19 +55,7 @@ KILLED_IN_CI = {("totals", "backfill.state.after"), ("newest row", "backfill.sin
 def test_killed_anywhere_it_is_done_once(spark: SparkSession, place: Path, form: str, point: str) -> None:
     if form == "newest row" and "state" in point:
         form = "first row"  # single rows have no state
-    flow = flow_of(place, form)
-    flow.arrive([*FIRST, *MORE])
-    run(spark, flow)
-    move(spark, flow.source)
-    flow.arrive([event(480, "late to the party"), event(500)])
-    with crash_at(point) as planned, pytest.raises(Crash):
-        run(spark, flow)
-    assert planned.fired
-    run(spark, flow)
-    head = flow.ledger().head
-    assert head is not None and head.corrections == 1 and head.backfill is None
-    same_as_batch(spark, flow)
-    proven(flow)
+    corrects_once_though_killed(spark, flow_of(place, form), point)
 
 
 def test_only_the_keys_that_were_touched_are_replaced(spark: SparkSession, place: Path) -> None:

@@ -1,13 +1,17 @@
-"""Ways in which people repair a table in place."""
+"""Ways in which people repair a table in place, and a rule that is killed while it follows one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from support.flow import event
+from support.corrected import proven, same_as_batch
+from support.crash import Crash, crash_at
+from support.flow import Flow, event
+from support.running import run
 
 FIRST = [
     event(s, k, v, n)
@@ -57,3 +61,19 @@ def restore(spark: SparkSession, table: str) -> None:
 
 Rewriting = Callable[[SparkSession, str], None]
 REWRITES: dict[str, Rewriting] = {one.__name__: one for one in (delete, update, move, merge, overwrite, restore)}
+
+
+def corrects_once_though_killed(spark: SparkSession, flow: Flow, point: str) -> None:
+    """Rows move; the run that corrects is killed at the point, and the next one ends with what batch gives."""
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    move(spark, flow.source)
+    flow.arrive([event(480, "late to the party"), event(500)])
+    with crash_at(point) as planned, pytest.raises(Crash):
+        run(spark, flow)
+    assert planned.fired
+    run(spark, flow)
+    head = flow.ledger().head
+    assert head is not None and head.corrections == 1 and head.backfill is None
+    same_as_batch(spark, flow)
+    proven(flow)

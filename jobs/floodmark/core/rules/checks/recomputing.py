@@ -57,10 +57,8 @@ def reasons_by_key(rule: Rule) -> Iterator[str]:
     for name, stream in rule.streams.items():
         if stream.lateness_us is not None:
             yield f"stream {name} has a `lateness`, and which rows were late is not known by key: leave it out"
-    tables = [sink for sink in rule.sinks if sink_can(sink.kind).stores_rows]
-    if not tables:
-        yield "it has no sink that is a table"
-    for sink in tables:
+    yield from _of_no_table(rule)
+    for sink in _tables(rule):
         if not sink.key:
             yield f"sink {sink.label} has no `key`, and another sink's key leaves out the time of results"
 
@@ -123,13 +121,9 @@ def _texts(rule: Rule) -> list[str]:
 def _of_sinks(rule: Rule) -> Iterator[str]:
     from floodmark.core.sql.timecolumn import time_column_of
 
-    tables, time_column = (
-        [sink for sink in rule.sinks if sink_can(sink.kind).stores_rows],
-        time_column_of(rule.sql, rule.event_times, rule.lookups),
-    )
-    if not tables:
-        yield "it has no sink that is a table"
-    for sink in tables:
+    time_column = time_column_of(rule.sql, rule.event_times, rule.lookups)
+    yield from _of_no_table(rule)
+    for sink in _tables(rule):
         if not sink_can(sink.kind).replaces:
             yield f"sink {sink.label} is of kind {sink.kind}, in which no rows can be replaced"
         elif sink.key and not _keeps_time(rule, sink):
@@ -139,6 +133,15 @@ def _of_sinks(rule: Rule) -> Iterator[str]:
                 f"sink {sink.label} leaves out {time_column.column} (`columns`), which identifies the time of "
                 "its results"
             )
+
+
+def _tables(rule: Rule) -> list[Sink]:
+    return [sink for sink in rule.sinks if sink_can(sink.kind).stores_rows]
+
+
+def _of_no_table(rule: Rule) -> Iterator[str]:
+    if not _tables(rule):
+        yield "it has no sink that is a table"
 
 
 def has_time_column(columns: Sequence[str], time_column: TimeColumn) -> bool:

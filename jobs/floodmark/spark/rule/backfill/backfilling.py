@@ -123,10 +123,12 @@ def computed(
     state = {} if correction is None else _state(session, plan, batch, head)
     sinks = {name_at(head, at): at for at in plan.sinks}
     found = {name: taken(plan, at, rows, head.generation, head.epoch) for name, at in sinks.items()} | state
-    intent = Backfill(
-        **span.model_dump(),
-        number=len(head.backfills) + 1,
-        entry=head.entry.text(),
+    intent = intended(
+        session,
+        plan,
+        head,
+        span,
+        correction,
         column=_named(plan, interval.time_column),
         shift=interval.time_column.shift,
         counts=counts,
@@ -135,14 +137,26 @@ def computed(
         results=Digesting(plan.output).of(rows),
         taken={name: Digesting(one.schema).of(one) for name, one in found.items() if one is not rows},
         expected=results.counts,
-        rule=plan.rule.to_json(),
-        rule_hash=plan.rule.hash,
-        engine=engine_of(session),
         lookups=lookups,
-        **({} if correction is None else vars(correction)),
     )
     replaced = _spans(plan, intent, sinks)
     return Recomputed(session, plan, intent, sinks, found, replaced, [rows, *state.values()])
+
+
+def intended(
+    session: SparkSession, plan: Plan, head: Head, span: Restated, correction: Correction | None, **computed: Any
+) -> Backfill:
+    """The intent of a backfill of the head. `computed`: the fields that depend on its rows and results."""
+    return Backfill(
+        **span.model_dump(),
+        number=len(head.backfills) + 1,
+        entry=head.entry.text(),
+        rule=plan.rule.to_json(),
+        rule_hash=plan.rule.hash,
+        engine=engine_of(session),
+        **({} if correction is None else vars(correction)),
+        **computed,
+    )
 
 
 def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomputed:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from floodmark.connectors.preflight import check_sources
 from floodmark.core.lifecycle.backfills import Interval
 from floodmark.core.protocol.places import name_at
-from floodmark.core.protocol.records.backfills import Backfill, Restated
+from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.sql.words.lexis import quoted
@@ -25,12 +25,11 @@ from floodmark.spark.fold.fold import Moment
 from floodmark.spark.read.batch import NO_LIMIT, Batch, Limits
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.expectationchecks import check_results
-from floodmark.spark.rule.backfill.backfilling import Correction, Recomputed
+from floodmark.spark.rule.backfill.backfilling import Correction, Recomputed, intended
 from floodmark.spark.rule.backfill.rereading import read_all, read_rows
 from floodmark.spark.rule.backfill.taking import keys_for, merged
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.generation import Plan
-from floodmark.spark.session.session import engine_of
 from floodmark.spark.write.replacing import OfKeys
 
 
@@ -42,24 +41,30 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval:
 
 def of_interval(session: SparkSession, plan: Plan, home: Home, head: Head, begin: int, end: int) -> Recomputed:
     """The same, whatever the ledger's own head."""
-    rows = read_rows(session, plan, home, head, Restated(begin=begin, end=end, high=end, upto=head.epoch))
-    return computed(session, plan, home, head, rows, begin=begin, end=end)
+    span = Restated(begin=begin, end=end, high=end, upto=head.epoch)
+    return _computed(session, plan, home, head, read_rows(session, plan, home, head, span), span, None)
 
 
 def computed(
+    session: SparkSession, plan: Plan, home: Home, head: Head, changed: DataFrame, correction: Correction
+) -> Recomputed:
+    """What the keys of rows that left and came (`changed`) have, by the sources at the head's offsets.
+
+    Raises InputFault if the SQL fails on one of their rows, or several results have one key.
+    """
+    span = Restated(begin=0, end=0, high=0, upto=head.epoch)  # time does not bound it
+    return _computed(session, plan, home, head, changed, span, correction)
+
+
+def _computed(
     session: SparkSession,
     plan: Plan,
     home: Home,
     head: Head,
     changed: DataFrame,
-    correction: Correction | None = None,
-    begin: int = 0,
-    end: int = 0,
+    span: Restated,
+    correction: Correction | None,
 ) -> Recomputed:
-    """What the keys of these rows (`changed`: those that left and came) have, by the sources at the head's offsets.
-
-    Raises InputFault if the SQL fails on one of their rows, or several results have one key.
-    """
     at = Moment(head.epoch, head.watermark, head.watermark, head.lost, head.entry.clock_ms * 1000)
     touched = _kept(plan.fold.touched(_unlimited(plan, changed), session, at))
     sinks = {name_at(head, address): address for address in plan.sinks}
@@ -76,13 +81,12 @@ def computed(
         name: _kept(merged(plan, address, OfKeys(keys[name]).of(results.rows), keys[name], head.generation, head.epoch))
         for name, address in sinks.items()
     }
-    intent = Backfill(
-        begin=begin,
-        end=end,
-        high=end,
-        upto=head.epoch,
-        number=len(head.backfills) + 1,
-        entry=head.entry.text(),
+    intent = intended(
+        session,
+        plan,
+        head,
+        span,
+        correction,
         column="",
         shift=0,
         counts=counts,
@@ -91,11 +95,7 @@ def computed(
         results=Digesting(plan.output).of(results.rows.limit(0)),
         taken={name: _digesting(one).of(one) for name, one in (found | state).items()},
         expected=results.counts,
-        rule=plan.rule.to_json(),
-        rule_hash=plan.rule.hash,
-        engine=engine_of(session),
         keys={name: one.count() for name, one in keys.items()} | {name: kept.count() for name in state},
-        **({} if correction is None else vars(correction)),
     )
     replaced = {name: OfKeys(kept) for name in state}
     held = [touched, kept, *keys.values(), *rows.values(), *found.values()]

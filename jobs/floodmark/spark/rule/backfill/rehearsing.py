@@ -13,13 +13,13 @@ from floodmark.core.rules.sinks.sinkcolumns import STAMPS
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.spark.read.digesting import HASH, Digesting
 from floodmark.spark.rule.backfill.backfilling import BackfillResult, Moves, Recomputed
+from floodmark.spark.rule.backfill.correcting import NET
 from floodmark.spark.rule.backfill.taking import same_keys, staying
 from floodmark.spark.session.constants import AS_JSON
 from floodmark.spark.write.tablesink import writable
 
 SHOWN = 5  # rows of each kind
 COMPARED = "_floodmark_compared"
-NET = "_floodmark_net"  # how many more times a sink would have a row
 
 
 def rehearsed(done: Recomputed) -> BackfillResult:
