@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from support.flow import Flow, event, rows_of
-from support.running import run
+from support.crash import Crash, crash_at
+from support.flow import START, Flow, event, rows_of
+from support.holding import found_in
+from support.lifekilling import killed, said
+from support.oracle import ordered, totals, tumbling
+from support.running import crash, reset, run
 
-from floodmark.ledger.home import Home
+from floodmark.audit.certificate import audit
+from floodmark.audit.evidence import Finding
+from floodmark.core.protocol.crashpoints import FORGET_POINTS
+from floodmark.errors import Refused
 from floodmark.spark.rule.forgetting import Forgot, forget, rehearse
 
 ALICE, WHERE = "alice@example.org", "k = 'alice@example.org'"
+OWN = {"state", "late", "dead"}
 
 
 def forgotten(spark: SparkSession, flow: Flow, where: str = WHERE) -> Forgot:
     return forget(spark, flow.place, "forgetter", where, lambda _: None)
 
 
-def found_in(place: Path, value: str) -> list[str]:
-    """The files below a folder that hold a value: in their bytes, or in a Parquet file's decoded rows or statistics."""
-    files = sorted(file for file in place.rglob("*") if file.is_file())
-    return [str(file.relative_to(place)) for file in files if _holds(file, value)]
+def left_in(flow: Flow) -> list[str]:
+    """The files of the rule's home that still hold her name."""
+    return found_in(flow.place.path, ALICE)
 
 
-def _holds(file: Path, value: str) -> bool:
-    if value.encode() in file.read_bytes():
-        return True
-    if file.suffix != ".parquet" or file.name.startswith("."):
-        return False
-    with pq.ParquetFile(file) as parquet:
-        return value in str(parquet.read().to_pylist()) or value in str(parquet.metadata.to_dict())
+def folders(found: list[str]) -> set[str]:
+    return {one.split("/")[0] for one in found}
 
 
-def windows(place: Path, **more: Any) -> Flow:
+def flow_of(place: Path, **more: Any) -> Flow:
+    """Two epochs: a window of each key is final, and each key has rows in an open one; some are late, some dead."""
     flow = Flow(place, sinks=1, stream={"start": {"version": 0}}, **more)
     flow.settings["epoch"] = {"max_files": 1}
     flow.arrive([event(0, ALICE), event(1, "bob"), event(50, ALICE, n=4), event(100, "bob"), event(110, ALICE)])
@@ -44,11 +47,141 @@ def windows(place: Path, **more: Any) -> Flow:
     return flow
 
 
-def test_a_window_by_key(spark: SparkSession, place: Path) -> None:
-    flow = windows(place)
+LATER = [event(115, ALICE, n=7), event(118, "bob"), event(300, ALICE)]
+FINAL = START + timedelta(seconds=270)
+
+
+def findings(flow: Flow, deep: bool = True) -> list[Finding]:
+    found = audit(flow.name, flow.home, deep)
+    assert found is not None
+    return found.findings
+
+
+def test_a_window_by_key_continues_and_the_audit_says_what_it_can_no_longer_prove(
+    spark: SparkSession, place: Path
+) -> None:
+    flow = flow_of(place)
     run(spark, flow)
-    before = found_in(flow.place.path, ALICE)
-    assert {one.split("/")[0] for one in before} == {"state", "late", "dead"}
+    (flow.place.checkpoints / "left" / "sources").mkdir(parents=True)
+    (flow.place.checkpoints / "left" / "sources" / "0").write_text(ALICE)
+    assert folders(left_in(flow)) == {*OWN, "checkpoint"}
+    sink = rows_of(flow.sink())
+    seen = rehearse(spark, flow.place, WHERE)
     done = forgotten(spark, flow)
-    print(done)
-    assert found_in(flow.place.path, ALICE) == []
+    assert done.found == seen
+    assert {name: (one.gone, one.rows) for name, one in done.left.items()} == {
+        "state/events": (2, 1),
+        "late": (1, 1),
+        "dead": (1, 1),
+    }
+    assert [one.rows for one in seen.sinks.values()] == [1], "one result of hers is in the sink, which is not touched"
+    assert left_in(flow) == []
+    assert rows_of(flow.sink()) == sink
+    told = findings(flow)
+    assert {one.verdict for one in told} == {"unknown"}, told
+    assert {one.table for one in told if "because forget 1 removed" in one.what} == {*done.left}
+    assert forgotten(spark, flow).found is not None and flow.ledger().begun.forgets == 1, "nothing is left to forget"
+
+    flow.arrive(LATER)
+    run(spark, flow)
+    folded = [event(0, ALICE), event(1, "bob"), event(50, ALICE, n=4), event(100, "bob"), *LATER]
+    found = ordered(tuple(row[name] for name in ("start", "k", "c", "total", "top")) for row in rows_of(flow.sink()))
+    assert found == tumbling(folded, FINAL), "her open window starts from nothing, and all else is as in batch"
+    assert {one.verdict for one in findings(flow)} == {"unknown"}
+
+
+def test_a_class_forgets_all_of_a_key_and_an_old_value_does_not_come_back(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, process="totals:Totals")
+    flow.write_rule()
+    run(spark, flow)
+    reset(spark, flow)
+    run(spark, flow)
+    before = {one.rsplit("/", 1)[0] for one in left_in(flow)}
+    assert {"state/g1/last", "state/g2/last", "state/g2/counters", "state/g2/timers", "state/g2/events"} <= before
+    done = forgotten(spark, flow)
+    assert done.asked is not None and {one.split("/")[1] for one in done.asked.removed} == {"g1"}
+    assert left_in(flow) == []
+    assert {one.verdict for one in findings(flow)} == {"unknown"}
+
+    flow.arrive([*LATER, event(310, "bob", n=9)])
+    flow.arrive([event(345, "carl")])
+    run(spark, flow)
+    names, mark = ("k", "at", "what", "n", "v"), START + timedelta(seconds=315)
+    rows = [tuple(row[name] for name in names) for row in rows_of(flow.sink())]
+    mine = [event(1, "bob"), event(100, "bob"), event(118, "bob"), event(310, "bob", n=9)]
+    assert ordered(row for row in rows if row[0] == "bob") == totals(mine, mark)
+    hers = [row for row in rows if row[0] == ALICE and row[1] > START + timedelta(seconds=110)]
+    assert ordered(hers) == totals([event(115, ALICE, n=7), event(300, ALICE)], mark)
+
+    values = {(row["k"], row["n"]) for row in rows_of(flow.place.state(2, "last"))}
+    assert {("bob", 9), ("bob", -1), (ALICE, 0)} <= values, "the newest of bob is 9, an older one is -1"
+    again = forgotten(spark, flow, "n = 9")
+    assert again.found is not None and again.found.own["state/counters"].why == "has no column n"
+    assert [row["k"] for row in rows_of(flow.place.state(2, "last"))] == [ALICE], "-1 does not come back"
+
+
+def test_a_forget_that_is_killed_at_each_step_is_finished_and_nothing_runs_until_then(
+    spark: SparkSession, place: Path
+) -> None:
+    flow = flow_of(place)
+    run(spark, flow)
+    rows = ordered(row for row in rows_of(flow.place.late) if row["k"] != ALICE)
+    for point in FORGET_POINTS:
+        if point in ("forget.state.removed", "forget.commit.after"):
+            continue  # there is no older state; the last one is below
+        with crash_at(point) as planned, pytest.raises(Crash):
+            forgotten(spark, flow)
+        assert planned.fired
+        assert not [one for one in findings(flow, deep=False) if one.verdict == "broken"], point
+        if point != "forget.before":
+            with pytest.raises(Refused, match="a forget has not finished"):
+                run(spark, flow)
+            with pytest.raises(Refused, match="with another condition"):
+                forgotten(spark, flow, "k = 'bob'")
+    with crash_at("forget.commit.after"), pytest.raises(Crash):
+        forgotten(spark, flow)
+    assert left_in(flow) == []
+    assert ordered(row for row in rows_of(flow.place.late)) == rows
+    assert forgotten(spark, flow).asked is None
+    flow.arrive(LATER)
+    run(spark, flow)
+
+
+def test_what_is_open_or_unknown_is_refused_and_writes_nothing(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place)
+    assert crash(spark, flow, "sink0.after")
+    with pytest.raises(Refused, match=r"epoch 1 is open.*`floodmark run counted` finishes it, then forget"):
+        forgotten(spark, flow)
+    run(spark, flow)
+    before = len(flow.ledger().rows)
+    with pytest.raises(Refused, match=r"no table of rule counted has user_id; expected columns of one of them: .*late"):
+        forgotten(spark, flow, "user_id = 'alice'")
+    done = forgotten(spark, flow, "k = 'zoe'")
+    assert done.found is not None and (done.asked, {one.rows for one in done.found.own.values()}) == (None, {0})
+    assert len(flow.ledger().rows) == before
+
+
+def test_sigkill_in_the_midst_of_removing_files(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place)
+    run(spark, flow)
+    words = ("forget", flow.name, "--where", WHERE, "--yes")
+    killed(flow, "forget.files.during", *words)
+    assert "a forget has not finished" in said(flow, "run", flow.name, code=2)
+    assert "counted: forgotten" in said(flow, *words)
+    assert left_in(flow) == []
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("point", FORGET_POINTS)
+def test_sigkill_at_every_step(spark: SparkSession, place: Path, point: str) -> None:
+    flow = flow_of(place)
+    run(spark, flow)
+    reset(spark, flow)
+    run(spark, flow)
+    words = ("forget", flow.name, "--where", WHERE, "--yes")
+    killed(flow, point, *words)
+    said(flow, *words)
+    assert left_in(flow) == []
+    flow.arrive(LATER)
+    run(spark, flow)
+    assert not [one for one in findings(flow) if one.verdict == "broken"]

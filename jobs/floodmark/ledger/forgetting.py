@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,18 @@ from urllib.parse import unquote
 from deltalake import DeltaTable
 
 from floodmark.core.lifecycle.cleanup import is_plain
+from floodmark.core.lifecycle.life import check_forgettable, condition_digest
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import TableName
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import Row
+from floodmark.core.protocol.records.rows import Forgetting, Row
+from floodmark.core.sql import columns_in
 from floodmark.core.text.tablenames import about_named, about_table
 from floodmark.errors import Refused, TableBroken
 from floodmark.ledger.delta import datafiles, tables
 from floodmark.ledger.delta.damage import HINT, listed, unreadable_checkpoint
 from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
 
 LOG = "_delta_log"
 
@@ -52,6 +55,36 @@ def own_tables(head: Head, home: Home) -> list[OwnTable]:
     known = {one.address for one in now}
     left = sorted(place for place in home.path.glob("state/g*/*") if place.is_dir() and str(place) not in known)
     return [*now, *(OwnTable(str(place.relative_to(home.path)), str(place)) for place in left)]
+
+
+def check_askable(ledger: LedgerReader, home: Home, where: str) -> Forgetting | None:
+    """The forget that is to be continued, if one has not finished.
+
+    Raises Refused if rows cannot be forgotten now, or if no table has the columns of the condition.
+    """
+    head, wanted = ledger.begun, columns_in(where)
+    asked = check_forgettable(head, home.rule, condition_digest(ledger.id, where))
+    mine = own_tables(head, home)
+    if asked is None and all(lacks(one, wanted) for one in mine):
+        known = "; ".join(f"{one.name}: {', '.join(there)}" for one in mine if (there := _columns(one.address)))
+        raise Refused(
+            f"--where: no table of rule {home.rule} has {', '.join(wanted)}; expected columns of one of them: {known}"
+        )
+    return asked
+
+
+def lacks(one: OwnTable, wanted: Sequence[str]) -> str:
+    """Why a table cannot be looked at; '' if it can. `wanted`: columns, in lower case."""
+    columns = {name.lower() for name in _columns(one.address)}
+    lacking = [name for name in wanted if name not in columns]
+    if not columns:
+        return "no table is there"
+    return f"has no column {', '.join(lacking)}" if lacking else ""
+
+
+def _columns(address: str) -> list[str]:
+    table = tables.open_table(address)
+    return [] if table is None else list(tables.columns_of(table))
 
 
 def check_purgeable(one: OwnTable) -> None:

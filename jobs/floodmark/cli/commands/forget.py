@@ -50,14 +50,16 @@ def forget(
     can no longer recompute what these tables held before. If the command is killed, repeat it: until then no run
     starts.
 
-    Example: `floodmark forget departure_delays --where "passenger_id = 4711" --dry-run`
+    Example: `floodmark forget departure_delays --where "passenger = 'p-4711'" --dry-run`
     """
+    from floodmark.ledger.forgetting import check_askable
     from floodmark.spark.rule.forgetting import forget as forget_rows
     from floodmark.spark.rule.forgetting import rehearse
 
     condition = sys.stdin.read().strip() if where == "-" else where
     _check(condition)
-    place, _, head = rulechange.begun_home(change.root, name)
+    place, reader, head = rulechange.begun_home(change.root, name)
+    check_askable(reader, place, condition)
     if change.dry_run or not (change.yes or head.forgetting):
         found = with_spark(head.rule, master, lambda session: rehearse(session, place, condition))
         if not change.as_json:
@@ -69,7 +71,7 @@ def forget(
     done = with_spark(head.rule, master, lambda session: forget_rows(session, place, change.run, condition, say))
     if change.as_json:
         return output.print_json(_facts(name, done.found, done=done.asked is not None) | _done(done))
-    if done.found is not None and change.yes:
+    if done.found is not None and (change.yes or done.asked is None):
         _say_found(name, done.found)
     return _say_done(name, done)
 
@@ -81,7 +83,7 @@ def _check(condition: str) -> None:
 
     check_expression("--where", condition)
     if not columns_in(condition):
-        raise Refused('--where: expected a condition over columns, such as "passenger_id = 4711", found one without')
+        raise Refused("--where: expected a condition over columns, such as k = 'p-4711', found one without a column")
 
 
 def _progress(as_json: bool) -> Any:

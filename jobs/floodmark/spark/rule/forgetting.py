@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 
 from floodmark.connectors.planning import checkpoint
 from floodmark.core.lifecycle.cleanup import ForgetStep, forget_step, mark_version, newest_by, rewrite_version
-from floodmark.core.lifecycle.life import check_forgettable, condition_digest
+from floodmark.core.lifecycle.life import condition_digest
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import TableName, other_sinks, places_of
 from floodmark.core.protocol.records.head import Head
@@ -35,12 +35,14 @@ from floodmark.core.sql import columns_in, literals_in
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.core.text.tablenames import about_named
 from floodmark.errors import Fenced, Refused
-from floodmark.ledger.delta import tablelog, tables
+from floodmark.ledger.delta import tablelog
 from floodmark.ledger.forgetting import (
     OwnTable,
+    check_askable,
     check_purgeable,
     files_beside,
     files_in,
+    lacks,
     mentions,
     own_tables,
     purge,
@@ -122,7 +124,7 @@ def rehearse(root: SparkSession, home: Home, where: str) -> Found:
     """What a forget would remove. Writes nothing, and takes no lock."""
     with explained(home.rule):
         known = _known(home)
-        check_forgettable(known.begun, home.rule, condition_digest(known.id, where))
+        check_askable(known, home, where)
         return _look(_session(root, known.begun), known, home, where)
 
 
@@ -133,15 +135,14 @@ def forget(root: SparkSession, home: Home, run: str, where: str, say: Say) -> Fo
     """
     with explained(home.rule), lock.held(root, home.lock, run):
         ledger = Ledger.open(home.ledger, run, _known(home))
-        digest = condition_digest(ledger.id, where)
-        asked, found = check_forgettable(ledger.begun, home.rule, digest), None
+        asked, found = check_askable(ledger, home, where), None
         session = _session(root, ledger.begun)
         _check_undamaged(ledger, home)
         if asked is None:
             found = _look(session, ledger, home, where)
             if found.is_nothing:
                 return Forgot(found)
-            asked = _announce(ledger, home, digest, found)
+            asked = _announce(ledger, home, condition_digest(ledger.id, where), found)
         return Forgot(found, asked, _finish(session, ledger, home, where, asked, say))
 
 
@@ -167,7 +168,6 @@ def _session(root: SparkSession, head: Head) -> SparkSession:
 def _look(session: SparkSession, ledger: LedgerReader, home: Home, where: str) -> Found:
     head, wanted = ledger.begun, columns_in(where)
     own = {one.name: _look_at(session, one, where, wanted) for one in own_tables(head, home)}
-    _refuse_unknown_columns(own, home, head, wanted)
     places = {at: OwnTable(name, at) for name, at in places_of(head).items()}
     sinks = {at: _look_at_sink(session, one, where, wanted) for at, one in places.items()}
     sinks |= {one.label: Looked(None, f"it is a {one.kind} sink") for one in other_sinks(head).values()}
@@ -175,26 +175,10 @@ def _look(session: SparkSession, ledger: LedgerReader, home: Home, where: str) -
     return Found(own, sinks, sources, mentions(ledger.rows, literals_in(where)))
 
 
-def _refuse_unknown_columns(own: dict[str, Looked], home: Home, head: Head, wanted: Sequence[str]) -> None:
-    """Raise Refused if no table has the columns of the condition."""
-    if any(one.rows is not None for one in own.values()):
-        return
-    there = {one.name: columns for one in own_tables(head, home) if (columns := _columns(one.address))}
-    known = "; ".join(f"{name}: {', '.join(columns)}" for name, columns in there.items())
-    raise Refused(
-        f"--where: no table of rule {home.rule} has {', '.join(wanted)}; expected columns of one of them: {known}"
-    )
-
-
-def _columns(address: str) -> list[str]:
-    table = tables.open_table(address)
-    return [] if table is None else list(tables.columns_of(table))
-
-
 def _look_at(session: SparkSession, one: OwnTable, where: str, wanted: Sequence[str]) -> Looked:
     if one.is_old:
         return Looked(0, older=any(_may_hold(session, str(file), where, wanted) for file in files_in(one.address)))
-    why = _lacks(one, wanted)
+    why = lacks(one, wanted)
     if why:
         return Looked(None, why)
     check_purgeable(one)
@@ -204,17 +188,8 @@ def _look_at(session: SparkSession, one: OwnTable, where: str, wanted: Sequence[
 
 
 def _look_at_sink(session: SparkSession, one: OwnTable, where: str, wanted: Sequence[str]) -> Looked:
-    why = _lacks(one, wanted)
+    why = lacks(one, wanted)
     return Looked(None, why) if why else Looked(_matching(_frame(session, one.address), where))
-
-
-def _lacks(one: OwnTable, wanted: Sequence[str]) -> str:
-    """Why a table cannot be looked at; '' if it can."""
-    columns = {name.lower() for name in _columns(one.address)}
-    lacking = [name for name in wanted if name not in columns]
-    if not columns:
-        return "no table is there"
-    return f"has no column {', '.join(lacking)}" if lacking else ""
 
 
 def _frame(session: SparkSession, address: str) -> DataFrame:
