@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.crash import Crash, crash_at
-from support.flow import START, Flow, event, rows_of
+from support.flow import HOPPING, OVER, RUNNING, SESSIONS, START, STATELESS, Flow, event, rows_of
 from support.holding import found_in
 from support.lifekilling import killed, said
 from support.oracle import ordered, totals, tumbling
@@ -165,10 +166,64 @@ def test_sigkill_in_the_midst_of_removing_files(spark: SparkSession, place: Path
     flow = flow_of(place)
     run(spark, flow)
     words = ("forget", flow.name, "--where", WHERE, "--yes")
+    rows = len(flow.ledger().rows)
+    told, _ = json.JSONDecoder().raw_decode(said(flow, *words[:-1], "--dry-run", "--json"))
+    assert {name: one["rows"] for name, one in told["found"]["tables"].items()} == {
+        "state/events": 2,
+        "late": 1,
+        "dead": 1,
+    }
+    assert (told["done"], told["found"]["unproven"]) == (False, ["state/events", "late", "dead"])
+    assert len(flow.ledger().rows) == rows
     killed(flow, "forget.files.during", *words)
+    flow.arrive(LATER)
     assert "a forget has not finished" in said(flow, "run", flow.name, code=2)
     assert "counted: forgotten" in said(flow, *words)
     assert left_in(flow) == []
+    run(spark, flow)
+
+
+COUNTED = """
+SELECT k, count_window.start AS start, count(*) AS c, sum(n) AS total FROM events GROUP BY k, count_window(3, 2)
+"""
+KINDS = {
+    "slices": HOPPING,
+    "sessions": SESSIONS,
+    "over": OVER,
+    "running": RUNNING,
+    "rows of a key": COUNTED,
+    "none": STATELESS,
+}
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_state_continues_as_if_the_key_had_never_been(
+    spark: SparkSession, place: Path, kind: str
+) -> None:
+    flow, twin = (Flow(place / name, sql=KINDS[kind], sinks=1, stream={"start": {"version": 0}}) for name in "ab")
+    for one in (flow, twin):
+        one.settings = {"epoch": {"max_files": 1}, "unbounded": kind in ("running", "rows of a key")}
+        if kind == "running":
+            one.settings["sinks"] = [{"delta": one.sink(), "key": ["k"]}]
+            one.stream["lateness"] = None
+    portions = [
+        [event(s, k, n=s) for s in (0, 10, 50, 95) for k in ("bob", "carl", ALICE)] + [event(None, ALICE)],
+        [event(s, k, n=s) for s in (5, 100, 110) for k in ("bob", ALICE)] + [event(130, "carl")],
+    ]
+    for portion in portions:
+        flow.arrive(portion)
+        twin.arrive([row for row in portion if row["k"] != ALICE])
+    run(spark, flow)
+    forgotten(spark, flow, f"lower(k) = '{ALICE}'")
+    assert (left_in(flow), found_in(flow.place.path, ALICE.upper())) == ([], [])
+    later = [event(s, "bob", n=s) for s in (120, 140, 200)] + [event(500, "carl")]
+    for one in (flow, twin):
+        one.arrive(later)
+        run(spark, one)
+    rows, others = ([str(row) for row in rows_of(one.sink())] for one in (flow, twin))
+    assert sorted(row for row in rows if ALICE not in row.lower()) == sorted(others)
+    assert not [one for one in findings(flow) if one.verdict == "broken"]
 
 
 @pytest.mark.prove

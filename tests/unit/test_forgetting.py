@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from floodmark.core.protocol.records.rows import Counts, Forgetting, Forgotten, 
 from floodmark.core.sql import literals_in
 from floodmark.errors import LedgerBroken, Refused, TableBroken
 from floodmark.ledger.forgetting import files_beside, mentions, own_tables, purge, unseen_bounds
+from floodmark.views.status.rulestatus import describe_open
 
 ASKED = Forgetting(number=1, condition="c", tables={"late": 1})
 LEFT = Left(version=2, commit=4, gone=1, rows=3, digest=Digest())
@@ -111,6 +113,7 @@ def test_what_is_refused_while_a_forget_is_open(flow: Flow) -> None:
     ledger.live(BEGIN)
     head = ledger.begun
     assert check_forgettable(head, "counted", "c") == ASKED
+    assert "no run starts until `floodmark forget` is repeated" in str(describe_open(head))
     with pytest.raises(Refused, match="with another condition has not finished"):
         check_forgettable(head, "counted", "d")
     for check in (check_not_forgetting, check_maintainable):
@@ -148,8 +151,18 @@ def table(place: Path) -> str:
     DeltaTable(address).create_checkpoint()
     told = CommitProperties(app_transactions=[Transaction("a", 3)])
     write_deltalake(address, pa.table({"k": ["bob"]}), mode="overwrite", commit_properties=told)
+    _with_statistics(Path(address) / "_delta_log" / f"{2:020}.json")
     write_deltalake(address, pa.table({"k": pa.array([], pa.string())}), mode="append")
     return address
+
+
+def _with_statistics(entry: Path) -> None:
+    """Have an entry say of the files that it removes what Spark's do."""
+    told = json.dumps({"numRecords": 1, "minValues": {"k": "alice"}, "maxValues": {"k": "alice"}})
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in (one for one in actions if "remove" in one):
+        action["remove"]["stats"] = told
+    entry.write_text("\n".join(map(json.dumps, actions)))
 
 
 def test_only_the_newest_version_is_left_of_a_table(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from floodmark.core.text.tablenames import about_named, about_table
 from floodmark.errors import Refused, TableBroken
 from floodmark.ledger.delta import datafiles, tables
 from floodmark.ledger.delta.damage import HINT, listed, unreadable_checkpoint
+from floodmark.ledger.delta.syncing import sync_log
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
@@ -155,6 +156,7 @@ def purge(rule: str, address: str) -> int:
     tables.write_whole(log / HINT, json.dumps({"version": version, "size": actions}).encode())
     for written in (name, HINT):
         tables.write_sums(log / written)
+    sync_log(address, (name, HINT))
     fault = unreadable_checkpoint(address, version)
     if fault is not None:
         raise TableBroken(about_table(address, f"{fault}; nothing of it was removed"))

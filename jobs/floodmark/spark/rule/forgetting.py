@@ -36,6 +36,7 @@ from floodmark.core.sql.words.lexis import quoted
 from floodmark.core.text.tablenames import about_named
 from floodmark.errors import Fenced, Refused
 from floodmark.ledger.delta import tablelog
+from floodmark.ledger.delta.syncing import sync_commit
 from floodmark.ledger.forgetting import (
     OwnTable,
     check_askable,
@@ -316,8 +317,10 @@ class _Leaving:
         }
         if TableName.parse(self.table.name).is_state:
             said |= {"holds_from": self.head.epoch, "after": self.head.epoch}
-        if begun.commit(version, json.dumps(said, separators=(",", ":"))) is None:
+        commit = begun.commit(version, json.dumps(said, separators=(",", ":")))
+        if commit is None:
             raise Fenced(about_named(self.table.name, "another writer committed in between; forget again"))
+        sync_commit(self.table.address, commit)
 
 
 _NEWEST = "_floodmark_newest"
