@@ -66,6 +66,8 @@ def test_a_window_by_key_continues_and_the_audit_says_what_it_can_no_longer_prov
     (flow.place.checkpoints / "left" / "sources").mkdir(parents=True)
     (flow.place.checkpoints / "left" / "sources" / "0").write_text(ALICE)
     assert folders(left_in(flow)) == {*OWN, "checkpoint"}
+    half = Path(flow.place.dead) / "part-of-a-killed-writer.parquet"
+    half.write_bytes(b"PAR1")
     sink = rows_of(flow.sink())
     seen = rehearse(spark, flow.place, WHERE)
     done = forgotten(spark, flow)
@@ -76,6 +78,7 @@ def test_a_window_by_key_continues_and_the_audit_says_what_it_can_no_longer_prov
         "dead": (1, 1),
     }
     assert [one.rows for one in seen.sinks.values()] == [1], "one result of hers is in the sink, which is not touched"
+    assert {name for name, one in seen.own.items() if one.older} == {"dead"} and not half.exists()
     assert left_in(flow) == []
     assert rows_of(flow.sink()) == sink
     told = findings(flow)

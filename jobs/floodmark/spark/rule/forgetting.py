@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -35,6 +36,7 @@ from floodmark.core.sql import columns_in, literals_in
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.core.text.tablenames import about_named
 from floodmark.errors import Fenced, Refused
+from floodmark.ledger.comparing import check_before_commit
 from floodmark.ledger.delta import tablelog
 from floodmark.ledger.delta.syncing import sync_commit
 from floodmark.ledger.forgetting import (
@@ -178,13 +180,13 @@ def _look(session: SparkSession, ledger: LedgerReader, home: Home, where: str) -
 
 def _look_at(session: SparkSession, one: OwnTable, where: str, wanted: Sequence[str]) -> Looked:
     if one.is_old:
-        return Looked(0, older=any(_may_hold(session, str(file), where, wanted) for file in files_in(one.address)))
+        return Looked(0, older=_may_hold(session, files_in(one.address), where, wanted))
     why = lacks(one, wanted)
     if why:
         return Looked(None, why)
     check_purgeable(one)
     rows = _matching(_frame(session, one.address), where)
-    older = any(_may_hold(session, str(file), where, wanted) for file in files_beside(one.address))
+    older = _may_hold(session, files_beside(one.address), where, wanted)
     return Looked(rows, older=older, bounds=bool(unseen_bounds(one.address) & {*wanted}))
 
 
@@ -201,13 +203,16 @@ def _matching(frame: DataFrame, where: str) -> int:
     return frame.where(F.expr(f"({where}\n)")).count()
 
 
-def _may_hold(session: SparkSession, file: str, where: str, wanted: Sequence[str]) -> bool:
-    """Whether a file that no version needs has such rows, or cannot be read, as one that a killed writer left."""
+def _may_hold(session: SparkSession, files: Sequence[Path], where: str, wanted: Sequence[str]) -> bool:
+    """Whether one of the files that no version needs has such rows, or cannot be read, as one of a killed writer."""
+    if not files:
+        return False
     try:
-        frame = session.read.parquet(file)
+        frame = session.read.option("mergeSchema", "true").parquet(*map(str, files))
         return {*wanted} <= {name.lower() for name in frame.columns} and _matching(frame, where) > 0
     except PySparkException:
-        return True
+        half = len(files) // 2
+        return not half or any(_may_hold(session, part, where, wanted) for part in (files[:half], files[half:]))
 
 
 def _announce(ledger: Ledger, home: Home, digest: str, found: Found) -> Forgetting:
@@ -273,6 +278,7 @@ class _Leaving:
         stay = self._current(_frame(self.session, self.table.address))
         stay = stay.where(f"NOT coalesce(({where}\n), false)")
         begun.write(stay.coalesce(files_for(stay.count())))
+        check_before_commit(self.table.name, begun.moves(), begun.expected_effect())
         self._commit(begun, rewrite_version(self.asked.number), {"gone": self._gone(begun)})
 
     def _gone(self, begun: ReplacingAll) -> int:
