@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from support.crash import Crash, crash_at
 from support.flow import HOPPING, OVER, RUNNING, SESSIONS, START, STATELESS, Flow, event, rows_of
@@ -20,7 +21,7 @@ from floodmark.audit.certificate import audit
 from floodmark.audit.evidence import Finding
 from floodmark.core.protocol.crashpoints import FORGET_POINTS
 from floodmark.errors import Refused
-from floodmark.spark.rule.forgetting import Forgot, forget, rehearse
+from floodmark.spark.rule.forgetting import Forgot, Looked, forget, rehearse
 
 ALICE, WHERE = "alice@example.org", "k = 'alice@example.org'"
 OWN = {"state", "late", "dead"}
@@ -237,6 +238,28 @@ def test_every_kind_of_state_continues_as_if_the_key_had_never_been(
         run(spark, one)
     rows, others = ([str(row) for row in rows_of(one.sink())] for one in (flow, twin))
     assert sorted(row for row in rows if ALICE not in row.lower()) == sorted(others)
+    assert not [one for one in findings(flow) if one.verdict == "broken"]
+
+
+@pytest.mark.prove
+def test_a_delete_in_the_source_takes_her_out_of_the_sinks_and_forget_out_of_the_rest(
+    spark: SparkSession, place: Path
+) -> None:
+    flow = flow_of(place)
+    flow.stream["on_rewrite"] = "correct"
+    run(spark, flow)
+    DeltaTable(flow.source).delete(WHERE)
+    run(spark, flow)
+    assert {row["k"] for row in rows_of(flow.sink())} == {"bob"}
+    done = forgotten(spark, flow)
+    assert done.found is not None and [one.rows for one in done.found.sinks.values()] == [0]
+    assert done.found.own["state/events"] == Looked(0, older=True), "the correction has rewritten it"
+    assert left_in(flow) == []
+    flow.arrive([event(118, "bob"), event(300, "bob")])
+    run(spark, flow)
+    folded = [event(s, "bob") for s in (1, 6, 100, 118, 300)]  # the late row counts since the correction
+    found = ordered(tuple(row[name] for name in ("start", "k", "c", "total", "top")) for row in rows_of(flow.sink()))
+    assert found == tumbling(folded, FINAL)
     assert not [one for one in findings(flow) if one.verdict == "broken"]
 
 
