@@ -49,12 +49,13 @@ def _correction(text: str, columns: Collection[str]) -> tuple[str, str]:
 def check_replay(replay: Replay) -> None:
     """Raise Refused for SQL that is not allowed. A replay from a ledger may be older than these checks."""
     if replay.where is not None:
-        _check("--where", replay.where)
+        check_expression("--where", replay.where)
     for name, sql in replay.corrected.items():
-        _check(f"--set {name}", sql)
+        check_expression(f"--set {name}", sql)
 
 
-def _check(option: str, sql: str) -> None:
+def check_expression(option: str, sql: str) -> None:
+    """Raise Refused, naming the option, for SQL over one row that is not allowed."""
     try:
         analyse_expression(sql)
     except SqlAt as fault:
