@@ -71,10 +71,10 @@ class Growing:
         self.rows = [[event(10 * step + i, "ab"[i % 2], float(i), i) for i in range(step + 1)] for step in range(steps)]
         self._add(0)
         self.stream = kind.stream(place)
-        self.offsets = [self.source.start(), self.source.end()]
+        self.offsets = [self.source.take_start(), self.source.take_end()]
         for step in range(1, steps):
             self._add(step)
-            self.offsets.append(self.source.end())
+            self.offsets.append(self.source.take_end())
 
     def _add(self, step: int) -> None:
         self.kind.add(self.place, self.rows[step])
@@ -86,7 +86,7 @@ class Growing:
     @property
     def source(self) -> Source:
         """Opened anew each time, as every process does."""
-        return cast(Source, self.known.open("s", self.stream))
+        return cast(Source, self.known.open("s", self.stream, self.place.with_name("keep")))
 
 
 def promised(growing: Growing) -> None:

@@ -66,6 +66,17 @@ class Source(Protocol):
         """The offset at which all present data is read."""
         ...
 
+    def take_start(self) -> str:
+        """`start`, for the generation that begins now. Only the holder of the rule's lock takes it.
+
+        A source that lists its input itself first makes the list durable; likewise `take_end`.
+        """
+        return self.start()
+
+    def take_end(self) -> str:
+        """`end`, as an end of epochs to be planned now. Only the holder of the rule's lock takes it."""
+        return self.end()
+
     def news(self, since: str, upto: str | None = None) -> bool:
         """Whether there is input beyond `since` (and not beyond `upto`, if given)."""
         ...

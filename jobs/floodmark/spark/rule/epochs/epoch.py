@@ -36,6 +36,7 @@ from floodmark.core.protocol.expectations import failing
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Failed, Intent, Replay, Written, total
 from floodmark.errors import LedgerBroken, ReplayDiffers
+from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.fold.fold import Folded, Moment, StateReader
 from floodmark.spark.fold.state import state_rows
@@ -84,6 +85,7 @@ class EpochFolder:
         self,
         session: SparkSession,
         plan: Plan,
+        home: Home,
         sites: Sites,
         ledger: Ledger,
         directory: Path,
@@ -93,9 +95,9 @@ class EpochFolder:
     ):
         """`ticks`, `replay`: what the first epoch's intent records, if the epoch is a tick or reads dead rows."""
         self._session = session
-        self._plan, self._sites, self._ledger = plan, sites, ledger
+        self._plan, self._home, self._sites, self._ledger = plan, home, sites, ledger
         self._directory, self._report = directory, report
-        self._intents = Intents(session, plan, ledger, ticks, replay)
+        self._intents = Intents(session, plan, home, ledger, ticks, replay)
         self._gate = ledger.begun.epoch
         self._seconds: dict[str, float] = {}
 
@@ -115,7 +117,7 @@ class EpochFolder:
             self._reach("sparkcommit.after", self.head.epoch)
         self._reach("offsets.after")
         entry = self._planned(batch_id)
-        if self.head.open is None and spans_rewrite(self._plan.rule, self.head.entry, entry):
+        if self.head.open is None and spans_rewrite(self._plan.rule, self._home, self.head.entry, entry):
             raise RewriteAhead
         commit = self._effects(entry)
         self._reach("commit.before")
@@ -145,7 +147,7 @@ class EpochFolder:
         if replay is not None:
             return replayed(self._session, rule, shape, self._sites.dead.address, self.head, replay, clock)
         told = relations(self._session, checkpoint.query_id(self._directory), len(rule.streams))
-        return read_range(self._session, rule, shape, self.head.entry, entry, clock, told)
+        return read_range(self._session, rule, self._home, shape, self.head.entry, entry, clock, told)
 
     def _effects(self, entry: Entry) -> Commit:
         reopened = self.head.open
