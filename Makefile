@@ -19,7 +19,7 @@ export TZ := UTC
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
-setup: ## check Java, make .venv, fetch the Delta jars (each target does this by itself)
+setup: ## check Java, make .venv, fetch the jars (each target does this by itself)
 	@SPARK_HOME="$(user_spark_home)" scripts/setup.sh
 
 airflow-db: ## make the database of the embedded Airflow in .airflow/

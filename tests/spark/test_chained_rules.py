@@ -17,7 +17,7 @@ from support.flow import START, Flow, event, rows_of
 from support.running import crash, reset, run
 from test_backfill import backfill
 
-from floodmark.connectors.news import look
+from floodmark.connectors.backlog.news import look
 from floodmark.core.rules.rule import load_rule
 from floodmark.core.rules.sinks.delivery import delivery
 from floodmark.errors import HistoryGone, NotThereYet

@@ -15,7 +15,7 @@ from support.running import crash, reset, run
 
 from floodmark.audit.certificate import audit
 from floodmark.audit.logreader import read_table
-from floodmark.connectors.news import look
+from floodmark.connectors.backlog.news import look
 from floodmark.core.lifecycle import pacing
 from floodmark.errors import HistoryGone, InputFault, NotOwned, RuleChanged
 from floodmark.ledger.delta.tables import ADOPTED
@@ -191,7 +191,7 @@ def test_epochs_grow_to_the_seconds_asked_for_and_a_retry_is_the_same(
     assert reads(flow) == [1, 3], "one file to measure by, then an hour's"
     assert len(rows_of(flow.sink())) == 4
     monkeypatch.setattr(pacing, "rate", lambda rows, generation: 0.0001)
-    monkeypatch.setattr("floodmark.connectors.pacing.rate", lambda rows, generation: 0.0001)
+    monkeypatch.setattr("floodmark.connectors.backlog.pacing.rate", lambda rows, generation: 0.0001)
     for at in range(2):
         flow.arrive([event(at)])
     run(spark, flow)

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.cli.commands import correct as cli_correct
+from floodmark.connectors.backlog.news import look
 from floodmark.connectors.delta.rewrites import is_fed
-from floodmark.connectors.news import look
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.crashpoints import CORRECTION_POINTS
 from floodmark.errors import HistoryGone, InputFault, RuleInvalid

@@ -22,7 +22,7 @@ from support.running import crash, run
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.connectors.news import look
+from floodmark.connectors.backlog.news import look
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.rules.rule import Rule
@@ -184,7 +184,7 @@ def test_an_epoch_that_was_left_open_before_streams_could_be_excused_is_finished
 def quiet(spark: SparkSession, flow: TwoStreams, minutes: int) -> str | None:
     """Run as if so long had passed; returns why a run is needed, as it is known without a JVM."""
     later = time.time_ns() + minutes * 60 * 10**9
-    with mock.patch("floodmark.connectors.news.time.time_ns", return_value=later):
+    with mock.patch("floodmark.connectors.backlog.news.time.time_ns", return_value=later):
         why = look(flow.rule(), flow.home).why
         run(spark, flow)
     return why

@@ -14,7 +14,7 @@ from test_chains import ENV, source, write
 
 from floodmark.cli.runs.drain import _Application, _note_status, _pending_rules, _PendingRule
 from floodmark.cli.runs.outcome import Outcome
-from floodmark.connectors.news import News
+from floodmark.connectors.backlog.news import News
 from floodmark.core.rules.rule import Rule, load_rules
 from floodmark.errors import TableBroken
 

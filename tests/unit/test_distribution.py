@@ -1,4 +1,4 @@
-"""A checkout and an installed package: where files lie, Delta's jars, and the file in Airflow's DAGs folder."""
+"""A checkout and an installed package: where files lie, the jars, and the file in Airflow's DAGs folder."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_jars_are_copied_once_and_removed_with_their_folders(installed: Path, pu
     before = [(folder / name).stat().st_mtime_ns for name in JARS]
     assert "as published" in called("jars", "--from", str(published)).output
     assert [(folder / name).stat().st_mtime_ns for name in JARS] == before, "nothing was copied again"
-    assert called("jars", "--remove").output.count("deleted") == 2
+    assert called("jars", "--remove").output.count("deleted") == len(JARS)
     assert not (installed / "share" / "floodmark").exists()
     assert (installed / "share").exists(), "others have files in it"
     assert called("jars", "--remove").output == ""

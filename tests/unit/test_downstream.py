@@ -14,7 +14,7 @@ from support.flow import STATELESS, Flow
 from support.lives import RESULT, lived
 from test_lives import call, facts
 
-from floodmark.connectors.news import look
+from floodmark.connectors.backlog.news import look
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit

@@ -22,9 +22,9 @@ from typer.testing import CliRunner
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
 from floodmark.cli.commands import recheck, retire
+from floodmark.connectors.backlog.news import look
 from floodmark.connectors.delta import adopting
 from floodmark.connectors.delta.sink import DeltaSink
-from floodmark.connectors.news import look
 from floodmark.connectors.preflight import check_tables
 from floodmark.core.protocol import crashpoints
 from floodmark.core.protocol.records.rows import Counts, Life, Seal

@@ -18,7 +18,7 @@ from test_audit import MOVED, SINK, World
 from test_lives import call
 
 from floodmark.audit.certificate import audit
-from floodmark.connectors.news import look
+from floodmark.connectors.backlog.news import look
 from floodmark.connectors.places import check_same_sinks, head_now, text_now
 from floodmark.core.protocol.places import TableName, moves, name_at, names_of, places_of
 from floodmark.core.protocol.places import relocated as settle

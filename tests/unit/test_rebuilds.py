@@ -16,10 +16,10 @@ from support.flow import RUNNING, Flow, event
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.connectors.news import check_reached, look
+from floodmark.connectors.backlog.news import check_reached, look
+from floodmark.connectors.backlog.retention import limits
 from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.preflight import check_without_jvm
-from floodmark.connectors.retention import limits
 from floodmark.core.lifecycle.changes import check_edit
 from floodmark.core.protocol.records.rows import Counts, Pinned
 from floodmark.core.rules.rule import load_rule

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from floodmark.cli.app import app
 from floodmark.cli.runs.outcome import Outcome
 from floodmark.cli.shared.doctorchecks import all_checks
-from floodmark.connectors.retention import limits
+from floodmark.connectors.backlog.retention import limits
 from floodmark.core.lifecycle.retention import FILES, LOG, Limit, retention_us
 from floodmark.core.protocol.records.rows import Counts
 from floodmark.core.text.durations import DAY, HOUR

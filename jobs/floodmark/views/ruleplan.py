@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from floodmark.connectors.news import look
+from floodmark.connectors.backlog.news import look
 from floodmark.core.protocol.expectations import expectation_results
 from floodmark.core.rules.rule import Lookup, Rule, Sink, StartAt, Stream
 from floodmark.core.rules.sinks.delivery import SinkDelivery, delivery

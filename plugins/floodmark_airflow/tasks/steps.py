@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from floodmark.connectors.news import News
+    from floodmark.connectors.backlog.news import News
     from floodmark.core.lifecycle.freshness import Fresh
     from floodmark.core.rules.rule import Rule
     from floodmark.ledger.ledger import LedgerReader
@@ -37,13 +37,13 @@ class Steps:
 
     def look(self) -> News:
         """Look for pending work, without a JVM. Raises FloodmarkError."""
-        from floodmark.connectors.news import look
+        from floodmark.connectors.backlog.news import look
 
         return self._noted(look(self.rule, self._home))
 
     def look_after(self, before: Sequence[Rule]) -> News:
         """LOOK at a rule that reads sinks of earlier rules in the same application. Raises FloodmarkError."""
-        from floodmark.connectors.news import look_after
+        from floodmark.connectors.backlog.news import look_after
 
         return self._noted(look_after(self.rule, self._home, before))
 
@@ -60,7 +60,7 @@ class Steps:
 
     def check(self) -> None:
         """Raise FloodmarkError unless the ledger has reached the input that LOOK saw, whoever committed it."""
-        from floodmark.connectors.news import check_reached
+        from floodmark.connectors.backlog.news import check_reached
 
         assert self.news is not None
         epoch = check_reached(self.rule, self._home, self.news.seen)
@@ -70,7 +70,7 @@ class Steps:
 
     def check_done(self) -> None:
         """After a failed run: raise FloodmarkError unless somebody has done the work that LOOK saw."""
-        from floodmark.connectors.news import still_due
+        from floodmark.connectors.backlog.news import still_due
 
         assert self.news is not None
         why = still_due(self.rule, self._home, self.news.seen)

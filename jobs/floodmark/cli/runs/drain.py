@@ -15,7 +15,7 @@ from floodmark.cli.runs.outcome import Drained, Outcome
 from floodmark.cli.runs.stopping import STOPPED, Stopping
 from floodmark.cli.shared import output
 from floodmark.cli.shared.selection import Selection
-from floodmark.connectors.news import News, look
+from floodmark.connectors.backlog.news import News, look
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.application.failure import FailureFile
 from floodmark.core.lifecycle.zones import zoned
@@ -161,7 +161,7 @@ def _pending_work(rule: Rule, root: Path, outcome: Outcome, close_until: datetim
 
 def _limits(rule: Rule, root: Path) -> dict[str, Limit]:
     """Retention of the unread input. None for a generation that has yet to begin: it reads what is available."""
-    from floodmark.connectors.retention import limits
+    from floodmark.connectors.backlog.retention import limits
 
     home = Home(root, rule.rule)
     ledger = LedgerReader.load(home.ledger)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from floodmark.core.application.distribution import jars_folder, set_up, warehouse
@@ -17,8 +17,24 @@ from floodmark.errors import RunFailed
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 SMALL_BACKLOG = 32 << 20  # bytes of Parquet: a million rows or so
-DELTA = "4.4.0"
-JARS = (f"delta-spark_4.2_2.13-{DELTA}.jar", f"delta-storage-{DELTA}.jar")
+# Maven coordinates of the jars that pyspark does not bring. Those of Kafka are there for rules that read it.
+DELTA, KAFKA = "4.4.0", "3.9.2"
+DELTA_JARS = (f"io.delta:delta-spark_4.2_2.13:{DELTA}", f"io.delta:delta-storage:{DELTA}")
+KAFKA_JARS = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.2.0",
+    f"org.apache.kafka:kafka-clients:{KAFKA}",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
+
+
+def jar_name(coordinates: str) -> str:
+    """The file name of a jar."""
+    _, artifact, version = coordinates.split(":")
+    return f"{artifact}-{version}.jar"
+
+
+JARS = tuple(map(jar_name, (*DELTA_JARS, *KAFKA_JARS)))
 
 
 def java_place() -> str | None:
@@ -28,14 +44,20 @@ def java_place() -> str | None:
 
 
 def jar_paths() -> list[str]:
-    """The paths of the Delta jars. Raises RunFailed if they have not been fetched."""
-    paths = [jars_folder() / name for name in JARS]
+    """The paths of the jars. Raises RunFailed if Delta's have not been fetched; only rules that read Kafka need its
+    jars (`check_jars`)."""
+    check_jars(DELTA_JARS)
+    return [str(path) for path in (jars_folder() / name for name in JARS) if path.exists()]
+
+
+def check_jars(wanted: Iterable[str]) -> None:
+    """Raise RunFailed if jars, given by their coordinates, have not been fetched."""
+    paths = [jars_folder() / jar_name(one) for one in wanted]
     missing = [str(path) for path in paths if not path.exists()]
     if missing:
         raise RunFailed(
             f"expected the jars {', '.join(missing)}: run `{set_up()}`, or name their folder in FLOODMARK_JARS"
         )
-    return [str(path) for path in paths]
 
 
 def application_conf(

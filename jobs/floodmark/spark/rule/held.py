@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
+from floodmark.connectors.backlog.news import rebuild_due
 from floodmark.connectors.delta.sink import check_partitions
-from floodmark.connectors.news import rebuild_due
 from floodmark.connectors.places import check_same_sinks, is_moved, text_now
 from floodmark.connectors.ports.source import Rewrite
 from floodmark.connectors.preflight import check_replaced, check_sinks_exist

@@ -1,4 +1,4 @@
-"""The two Delta jars: fetched by Spark's own resolver or copied from a folder, and checked before they are used.
+"""The jars of Delta and Kafka: fetched by Spark's own resolver or copied from a folder, and checked before use.
 
 Spark's resolver follows the user's settings for repositories, as `--packages` does.
 """
@@ -15,13 +15,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from floodmark.core.application.distribution import JAR_SUMS
-from floodmark.core.application.sparkconf import DELTA, JARS, java_place
+from floodmark.core.application.sparkconf import DELTA_JARS, JARS, KAFKA_JARS, jar_name, java_place
 from floodmark.core.health.machine import sums
 from floodmark.errors import Refused, RunFailed
 
-PACKAGES = ",".join(f"io.delta:{name.removesuffix(f'-{DELTA}.jar')}:{DELTA}" for name in JARS)
+PACKAGES = (*DELTA_JARS, *KAFKA_JARS)
 # All other dependencies are either in Spark already (another version would conflict) or unused.
-EXCLUDED = "io.delta:delta-kernel*,io.unitycatalog:*,org.*:*,com.*:*"
+EXCLUDED = ",".join(
+    f"{group}:*" for group in ("io.unitycatalog", "org.antlr", "org.scala-lang*", "org.slf4j", "org.lz4", "org.xerial*",
+                               "org.apache.hadoop", "at.yawk*", "com.*")
+) + ",io.delta:delta-kernel*"  # fmt: skip
 REPOSITORIES = """Spark could not resolve the jars:
 {log}
 DEFAULT_ARTIFACT_REPOSITORY names a mirror; so do spark.jars.ivySettings and spark.jars.repositories in
@@ -29,7 +32,7 @@ $SPARK_CONF_DIR/spark-defaults.conf. Without a network: `floodmark jars --from F
 
 
 def are_complete(folder: Path) -> bool:
-    """Whether both jars are in the folder. Raises Refused if one of them is not what was published."""
+    """Whether all jars are in the folder. Raises Refused if one of them is not what was published."""
     return {_is_published(folder / name, name) for name in JARS} == {True}  # looks at each, unlike `all`
 
 
@@ -47,7 +50,7 @@ def copy(source: Path, folder: Path) -> None:
     """Copy the jars from another folder. Raises Refused if one is missing there, or is not what was published."""
     missing = [name for name in JARS if not (source / name).is_file()]
     if missing:
-        raise Refused(f"expected {' and '.join(JARS)} in {source}, found no {' and no '.join(missing)}")
+        raise Refused(f"expected {', '.join(JARS)} in {source}, found no {' and no '.join(missing)}")
     _take({name: source / name for name in JARS}, folder)
 
 
@@ -60,10 +63,10 @@ def fetch(folder: Path) -> None:
             _command(Path(work)), cwd=work, env=_environment(Path(work)), text=True, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
-        found = {name: Path(work, "ivy", "jars", f"io.delta_{name}") for name in JARS}
+        found = {jar_name(one): Path(work, "ivy", "jars", f"{one.split(':')[0]}_{jar_name(one)}") for one in PACKAGES}
         if resolved.returncode != 0 or not all(file.is_file() for file in found.values()):
             log = "\n".join(resolved.stdout.splitlines()[-40:])
-            raise RunFailed(REPOSITORIES.format(log=log, names=" and ".join(JARS)))
+            raise RunFailed(REPOSITORIES.format(log=log, names=", ".join(JARS)))
         _take(found, folder)
 
 
@@ -106,7 +109,7 @@ def _command(work: Path) -> list[str]:
     return [
         str(Path(_spark_home()) / "bin" / "spark-submit"),
         *("--master", "local[1]", "--deploy-mode", "client", "--conf", f"spark.jars.ivy={work / 'ivy'}"),
-        *("--packages", PACKAGES, "--exclude-packages", EXCLUDED, str(script)),
+        *("--packages", ",".join(PACKAGES), "--exclude-packages", EXCLUDED, str(script)),
     ]
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from floodmark.connectors.backlog.retention import limits
 from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.ports.source import Backlog
-from floodmark.connectors.retention import limits
 from floodmark.core.lifecycle.freshness import Fresh, fresh, late_of
 from floodmark.core.lifecycle.life import UNFINISHED
 from floodmark.core.lifecycle.retention import Limit

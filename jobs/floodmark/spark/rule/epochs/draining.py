@@ -10,7 +10,7 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-from floodmark.connectors.pacing import paced
+from floodmark.connectors.backlog.pacing import paced
 from floodmark.connectors.planning import checkpoint
 from floodmark.connectors.planning.rewrites import rewrites, watermark_due
 from floodmark.connectors.ports.registry import sources
