@@ -71,10 +71,14 @@ class Growing:
         self.rows = [[event(10 * step + i, "ab"[i % 2], float(i), i) for i in range(step + 1)] for step in range(steps)]
         self._add(0)
         self.stream = kind.stream(place)
-        self.offsets = [self.source.take_start(), self.source.take_end()]
+        self.offsets = [self.source.take_start()]
+        self._take_end()
         for step in range(1, steps):
             self._add(step)
-            self.offsets.append(self.source.take_end())
+            self._take_end()
+
+    def _take_end(self) -> None:
+        self.offsets.append(self.source.take_end(self.offsets[-1]))
 
     def _add(self, step: int) -> None:
         self.kind.add(self.place, self.rows[step])
@@ -168,7 +172,9 @@ def rows_promised(growing: Growing, spark: SparkSession) -> None:
                 assert _numbers(growing.source.frame(spark, begin, end)) == expected, (i, j)
     assert _numbers(source.whole(spark)) == Counter(one["n"] for step in growing.rows for one in step)
     assert source.whole(spark).columns == list(COLUMNS)
-    assert source.frame(spark, offsets[-1], offsets[-1]).schema == source.whole(spark).schema
+    assert (
+        source.frame(spark, offsets[-1], offsets[-1]).schema == source.whole(spark).schema == source.typed(spark).schema
+    )
 
 
 def _numbers(frame: DataFrame) -> Counter[int]:

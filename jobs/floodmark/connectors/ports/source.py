@@ -73,8 +73,11 @@ class Source(Protocol):
         """
         return self.start()
 
-    def take_end(self) -> str:
-        """`end`, as an end of epochs to be planned now. Only the holder of the rule's lock takes it."""
+    def take_end(self, since: str) -> str:
+        """`end`, as an end of epochs to be planned now, from `since` on. Only the holder of the rule's lock takes it.
+
+        No epoch, not even an open one, has read beyond `since`.
+        """
         return self.end()
 
     def news(self, since: str, upto: str | None = None) -> bool:
@@ -157,6 +160,10 @@ class Source(Protocol):
     def whole(self, spark: SparkSession) -> DataFrame:
         """All present rows, with every column."""
         return self.frame(spark, self.start(), self.end())
+
+    def typed(self, spark: SparkSession) -> DataFrame:
+        """A frame with every column, whose rows nobody reads."""
+        return self.whole(spark)
 
 
 class Planned(Source, Protocol):

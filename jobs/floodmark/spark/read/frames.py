@@ -48,7 +48,7 @@ def read_range(
     ]
     if any(frame is not None for frame in found):
         return _united(found, rule, shape, clock)
-    empty = [spark.createDataFrame([], source.whole(spark).schema) for source in read]
+    empty = [spark.createDataFrame([], source.typed(spark).schema) for source in read]
     return _united(empty, rule, shape)
 
 

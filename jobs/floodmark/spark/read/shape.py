@@ -58,7 +58,7 @@ def shape_of(
         wanted = frozen.get(name) or needed(rule, name, columns)
         _refuse_unknown(name, wanted, columns)
         _refuse_quarantine_columns(name, wanted)
-        whole = source.whole(spark)
+        whole = source.typed(spark)
         older[name] = older_types((recorded or {}).get(name, ()), whole.schema)
         whole = narrowed(whole, older[name])
         table = whole.select(*map(quoted, wanted))

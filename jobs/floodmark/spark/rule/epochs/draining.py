@@ -77,9 +77,14 @@ class Drainer:
 
     def _drain_before(self, session: SparkSession, plan: Plan, found: Mapping[str, Rewrite]) -> None:
         """Drain what was added before rewrites, by stream, as one epoch."""
-        ends = {name: source.take_end() for name, source in sources(plan.rule, self._home).items()}
+        ends = dict(zip(plan.rule.streams, self._take_ends(plan), strict=True))
         ends |= {name: one.since for name, one in found.items()}
         self.drain(session, plan, only_open=True, to=tuple(ends.values()))
+
+    def _take_ends(self, plan: Plan) -> tuple[str, ...]:
+        """The ends of all present input, as an epoch may read it."""
+        lines = zip(sources(plan.rule, self._home).values(), self.head.entry.offsets, strict=True)
+        return tuple(source.take_end(since) for source, since in lines)
 
     def _has_rows_before(self, plan: Plan, name: str, rewrite: Rewrite) -> bool:
         """Whether a stream has rows to fold first."""
@@ -91,7 +96,7 @@ class Drainer:
         if plan.rule.epoch.max_seconds is None:
             self.drain(session, plan, only_open=False)
             return
-        ends = [source.take_end() for source in sources(plan.rule, self._home).values()]
+        ends = self._take_ends(plan)
         before = -1
         while self.is_behind(plan, ends) and self.head.epoch > before:
             before = self.head.epoch
@@ -99,8 +104,7 @@ class Drainer:
 
     def drain_at_once(self, session: SparkSession, plan: Plan, ticks: tuple[str, ...] = ()) -> None:
         """Drain all present input as one epoch."""
-        ends = tuple(source.take_end() for source in sources(plan.rule, self._home).values())
-        self.drain(session, plan, only_open=True, to=ends, ticks=ticks)
+        self.drain(session, plan, only_open=True, to=self._take_ends(plan), ticks=ticks)
 
     def tick(self, session: SparkSession, plan: Plan) -> None:
         """Close what is due although no more input has arrived. Input that arrived during the run goes first."""
