@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from floodmark.core.lifecycle.retention import Limit
     from floodmark.core.rules.rule import EpochLimits
 
+MALFORMED = "_floodmark_malformed"  # a column of `frame`: what is wrong with a record that is none, else null
+
 
 @dataclass(frozen=True)
 class Backlog:

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 Start: TypeAlias = Literal["earliest", "latest", "version", "timestamp"]
 Bound: TypeAlias = Literal["max_files", "max_bytes", "max_rows", "max_seconds"]
 
-SOURCES: dict[str, str] = {"delta": "floodmark.connectors.delta.kind:SOURCE"}
+SOURCES: dict[str, str] = {
+    "delta": "floodmark.connectors.delta.kind:SOURCE",
+    "files": "floodmark.connectors.files.kind:SOURCE",
+}
 SINKS: dict[str, str] = {
     "delta": "floodmark.connectors.delta.kind:SINK",
     "console": "floodmark.connectors.console:SINK",
