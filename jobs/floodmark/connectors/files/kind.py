@@ -77,7 +77,7 @@ def _settle(value: str) -> str:
 
 
 def _once(value: object) -> object:
-    if value != "once":
+    if value not in (None, "once"):
         raise ValueError("expected once: the first run infers the columns, and later runs keep them")
     return value
 
