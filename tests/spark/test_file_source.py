@@ -23,7 +23,7 @@ from support.running import backfill_killed, crash, reset, run
 from support.sourcekinds import write_json
 
 from floodmark.audit.certificate import audit
-from floodmark.connectors.files.kind import WrittenFiles
+from floodmark.connectors.files.options import WrittenFiles
 from floodmark.connectors.files.source import FilesSource
 from floodmark.connectors.ports.source import MALFORMED
 from floodmark.core.protocol.crashpoints import EPOCH_POINTS, RESET_POINTS

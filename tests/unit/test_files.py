@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from floodmark.connectors.files import journal as journals
 from floodmark.connectors.files.folder import File
 from floodmark.connectors.files.journal import Journal, Listed, Offset
-from floodmark.connectors.files.kind import WrittenFiles
+from floodmark.connectors.files.options import WrittenFiles
 from floodmark.connectors.files.source import FilesSource
 from floodmark.connectors.files.unread import extended, is_settled, unread, within
 from floodmark.connectors.planning.epochends import steps

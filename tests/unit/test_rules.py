@@ -227,7 +227,7 @@ def with_line(text: str, old: str, new: str) -> str:
         (
             "    delta: ${LAKE}/flights",
             "    kafka: x",
-            "4: streams.flights.kafka: unknown key 'kafka': expected a kind of stream (delta, rule)",
+            "4: streams.flights.kafka: unknown key 'kafka': expected a kind of stream (delta, ",
         ),
         (
             "  - delta:",

@@ -15,7 +15,7 @@ from floodmark.errors import WrongColumn
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from floodmark.connectors.files.kind import WrittenFiles
+    from floodmark.connectors.files.options import WrittenFiles
 
 _TO_DELTA = {"bigint": "long", "int": "integer", "smallint": "short", "tinyint": "byte"}
 _TO_DDL = {"bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint",
@@ -90,7 +90,7 @@ class _named:  # noqa: N801 - a context manager, used like a function
         import pyarrow as pa
 
         if isinstance(fault, pa.ArrowInvalid | pa.ArrowNotImplementedError | ValueError | EOFError):
-            why = str(fault).splitlines()[0]
+            why = str(fault).splitlines()[0].rstrip(".")
             raise WrongColumn(
                 f"{self._what}: expected {self._said.format.upper()} in {self._file}, found something else ({why}). "
                 "Write the file again, or leave it out with `glob`"

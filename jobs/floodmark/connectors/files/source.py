@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from floodmark.connectors.files import schemas
 from floodmark.connectors.files.folder import File, Wanted, file_at, files_in, sha256_of
 from floodmark.connectors.files.journal import Journal, Listed, Offset
-from floodmark.connectors.files.kind import WrittenFiles
+from floodmark.connectors.files.options import WrittenFiles
 from floodmark.connectors.files.unread import changed, extended, is_settled, unread, within
 from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.core.text.addresses import location
@@ -72,7 +72,8 @@ class FilesSource(Stepped):
         file = next((one for one in self._unread(()) if one.size), None)
         if file is None:
             raise NotThereYet(
-                f"{self._what}: expected a file at {self._root} to find the columns in, found none{self._pattern}. "
+                f"{self._what}: expected a file at {self._root} to find the columns in, found none{self._pattern}"
+                f"{_unsettled(len(self._listing))}. "
                 "Write one first, or declare the columns with `schema`; a retry checks again"
             )
         return schemas.columns_in(self._what, self._said, self._root / file.path)
@@ -153,7 +154,7 @@ class FilesSource(Stepped):
         now, settle = time.time_ns(), self._settle
         unsettled = sum(not is_settled(one, now, settle) for one in self._listing)
         text = f"{_files(len(new))}, {size:,} bytes" if new else "nothing new"
-        text += f" ({_files(unsettled)} not settled yet)" if unsettled else ""
+        text += _unsettled(unsettled)
         facts = {"files": len(new), "bytes": size, "unsettled": unsettled, "read": at.count}
         return Backlog(len(new), "files", text, facts)
 
@@ -256,13 +257,19 @@ class FilesSource(Stepped):
         return self._rows(spark, [])
 
     def _rows(self, spark: SparkSession, files: Sequence[File]) -> DataFrame:
-        from floodmark.connectors.planning.filerows import rows_of
+        from floodmark.connectors.planning.filerows import Records, rows_of
 
-        return rows_of(spark, self._said, self._columns, self._root, [one.path for one in files if one.size])
+        said = self._said
+        records = Records(said.format, said.for_spark, self._columns, said.folders)
+        return rows_of(spark, records, self._root, [one.path for one in files if one.size])
 
 
 def _files(count: int) -> str:
     return f"{count:,} file" if count == 1 else f"{count:,} files"
+
+
+def _unsettled(count: int) -> str:
+    return f" ({_files(count)} not settled yet)" if count else ""
 
 
 def _version(file: File) -> str:

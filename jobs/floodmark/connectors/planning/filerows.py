@@ -3,65 +3,66 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
-from floodmark.connectors.files.kind import WrittenFiles
 from floodmark.connectors.ports.source import MALFORMED
 from floodmark.core.text.ddl import Column as Declared
 
 RAW = "_floodmark_raw"  # the text of a record that is malformed
 SHOWN = 200  # characters of a record in a message
 ALONE = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-_OPTIONS = {
-    "delimiter": "delimiter",
-    "quote": "quote",
-    "escape": "escape",
-    "comment": "comment",
-    "null_value": "nullValue",
-    "timestamp_format": "timestampFormat",
-    "date_format": "dateFormat",
-}
 
 
-def rows_of(
-    spark: SparkSession, said: WrittenFiles, columns: Sequence[Declared], root: Path, paths: Sequence[str]
-) -> DataFrame:
-    """The records of files, with their columns, those of folders, and MALFORMED where records can be malformed."""
+@dataclass(frozen=True)
+class Records:
+    """What files hold. `options`: for Spark's reader. `columns`: in the files; `folders`: in names of folders."""
+
+    format: str
+    options: Mapping[str, str]
+    columns: Sequence[Declared]
+    folders: Sequence[Declared]
+
+    @property
+    def is_text(self) -> bool:
+        """Whether they are parsed, so that any of them can be malformed."""
+        return self.format in ("json", "csv")
+
+
+def rows_of(spark: SparkSession, records: Records, root: Path, paths: Sequence[str]) -> DataFrame:
+    """The records of files, with their columns, those of folders, and MALFORMED where records can be malformed.
+
+    paths: below `root`.
+    """
     if not paths:
-        return _none(spark, said, columns)
-    read = [F.col(_quoted(one.name)) for one in columns]
+        return _none(spark, records)
+    read = [F.col(_quoted(one.name)) for one in records.columns]
     path = _path(root)
-    folders = {one: _folder(path, one) for one in said.folders}
+    folders = {one: _folder(path, one) for one in records.folders}
     cast = [folder.try_cast(str(one.type)).alias(one.name) for one, folder in folders.items()]
-    found = _loaded(spark, said, columns, root, paths)
-    if not said.can_be_malformed:
-        return found.select(*read, *cast)
     problems = [_misfit(path, one, folder) for one, folder in folders.items()]
-    if said.format in ("json", "csv"):
+    if records.is_text:
         problems.append(_malformed(path, read))
-    return found.select(*read, *cast, F.coalesce(*problems).alias(MALFORMED))
+    hidden = [F.coalesce(*problems).alias(MALFORMED)] if problems else []
+    return _loaded(spark, records, root, paths).select(*read, *cast, *hidden)
 
 
-def _none(spark: SparkSession, said: WrittenFiles, columns: Sequence[Declared]) -> DataFrame:
-    nulls = [F.lit(None).cast(str(one.type)).alias(one.name) for one in (*columns, *said.folders)]
-    hidden = [F.lit(None).cast("string").alias(MALFORMED)] if said.can_be_malformed else []
+def _none(spark: SparkSession, records: Records) -> DataFrame:
+    nulls = [F.lit(None).cast(str(one.type)).alias(one.name) for one in (*records.columns, *records.folders)]
+    hidden = [F.lit(None).cast("string").alias(MALFORMED)] if records.is_text or records.folders else []
     return spark.range(0).select(*nulls, *hidden)
 
 
-def _loaded(
-    spark: SparkSession, said: WrittenFiles, columns: Sequence[Declared], root: Path, paths: Sequence[str]
-) -> DataFrame:
-    options = {spark_name: value for key, spark_name in _OPTIONS.items() if (value := getattr(said, key)) is not None}
-    reader = spark.read.format(said.format).options(**options).option("recursiveFileLookup", "true")
-    schema = [f"{_quoted(one.name)} {one.type}" for one in columns]
-    if said.format in ("json", "csv"):
+def _loaded(spark: SparkSession, records: Records, root: Path, paths: Sequence[str]) -> DataFrame:
+    reader = spark.read.format(records.format).options(**records.options).option("recursiveFileLookup", "true")
+    schema = [f"{_quoted(one.name)} {one.type}" for one in records.columns]
+    if records.is_text:
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", RAW)
-        reader = reader.option("multiLine", str(said.multiline).lower()).option("header", str(said.header).lower())
         schema.append(f"{RAW} STRING")
     with _listed_here(spark):
         return reader.schema(", ".join(schema)).load([_literal(str(root / path)) for path in paths])
