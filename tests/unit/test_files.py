@@ -62,10 +62,10 @@ def test_a_file_is_unread_whatever_its_time_and_the_oldest_comes_first() -> None
 def test_the_tail_of_the_list_stays_up_to_the_first_file_that_is_no_longer_as_it_was() -> None:
     tail = [listed("a", "A"), listed("b", "B"), listed("c", "C")]
     fresh = [file("a"), file("b", size=2), file("c"), file("d")]
-    found = extended(tail, fresh, lambda one: f"new {one.path}")
+    found = extended(tail, fresh, lambda one: Listed(one, "new"))
     assert found.kept == 1
-    assert [(one.file.path, one.sum) for one in found.added] == [("b", "new b"), ("c", "C"), ("d", "new d")]
-    assert extended(tail, [file("b"), file("a"), file("c")], str).kept == 3
+    assert [one.file for one in found.added] == fresh[1:]
+    assert extended(tail, [file("b"), file("a"), file("c")], lambda one: Listed(one, "new")).kept == 3
 
 
 @pytest.mark.parametrize(
@@ -336,6 +336,16 @@ def test_a_reset_reads_the_files_as_they_are_then(dropped: Dropped) -> None:
     assert sorted(dropped.read()) == ["a.json", "b.json"]
     assert dropped.source.describe(dropped.at) == "2 files"
     assert dropped.source._journal.has(Offset.parse(before)), "its epochs are still known"
+
+
+def test_a_file_that_is_as_it_was_is_not_read_for_its_checksum_again(
+    dropped: Dropped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped.drop("a.json")
+    dropped.read()
+    dropped.begin()
+    monkeypatch.setattr("floodmark.connectors.files.source.sha256_of", lambda root, path: pytest.fail(path))
+    assert dropped.read() == ["a.json"]
 
 
 def test_a_lost_list_is_noticed(dropped: Dropped) -> None:

@@ -114,8 +114,8 @@ class FilesSource(Stepped):
     def take_end(self, since: str) -> str:
         journal, at = self._journal, Offset.parse(since)
         self.check_identity(since, None)
-        fresh = self._unread(journal.files[at.first : at.files])
-        found = extended(journal.files[at.files :], fresh, lambda one: self._listed(one).sum)
+        fresh = self._unread(self._read(at))
+        found = extended(journal.files[at.files :], fresh, self._listed)
         keep = at.files + found.kept
         if found.added or keep < len(journal.files):
             self._keep_columns()
@@ -130,10 +130,15 @@ class FilesSource(Stepped):
             schemas.keep_columns(self._schema, self._columns)
 
     def _listed(self, file: File) -> Listed:
+        """With its checksum, which is computed only for a file that was not listed before as it is."""
         try:
-            return Listed(file, sha256_of(self._root, file.path))
+            return Listed(file, self._sums.get(file) or sha256_of(self._root, file.path))
         except FileNotFoundError:
             raise self._gone_again(file.path) from None
+
+    @cached_property
+    def _sums(self) -> dict[File, str]:
+        return {one.file: one.sum for one in self._journal.files}
 
     def _check(self, file: File) -> None:
         if file.size:
@@ -143,13 +148,13 @@ class FilesSource(Stepped):
         at, end = Offset.parse(since), None if upto is None else Offset.parse(upto)
         if end is not None and (end.sum or end.files <= at.files):
             return at.files < end.files
-        return bool(self._unread(self._journal.files[at.first : at.files]))
+        return bool(self._unread(self._read(at)))
 
     def backlog(self, since: str, rebuilt: bool = False) -> Backlog:
         if not rebuilt:
             self.check_appended(since)
         at = Offset.parse(since)
-        new = self._unread(self._journal.files[at.first : at.files])
+        new = self._unread(self._read(at))
         size = sum(one.size for one in new)
         now, settle = time.time_ns(), self._settle
         unsettled = sum(not is_settled(one, now, settle) for one in self._listing)

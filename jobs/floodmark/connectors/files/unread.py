@@ -41,7 +41,7 @@ class Extension:
     added: tuple[Listed, ...]
 
 
-def extended(tail: Sequence[Listed], fresh: Sequence[File], sum_of: Callable[[File], str]) -> Extension:
+def extended(tail: Sequence[Listed], fresh: Sequence[File], listed: Callable[[File], Listed]) -> Extension:
     """`tail`: files that were listed, and that no epoch has read; `fresh`: all files that none has read.
 
     Those of the tail that are as they were stay where they are; what comes after the first that is not is listed anew.
@@ -49,9 +49,7 @@ def extended(tail: Sequence[Listed], fresh: Sequence[File], sum_of: Callable[[Fi
     now = {one.path: one for one in fresh}
     kept = next((i for i, one in enumerate(tail) if now.get(one.file.path) != one.file), len(tail))
     before = {one.file.path for one in tail[:kept]}
-    sums = {one.file: one.sum for one in tail}
-    added = (one for one in fresh if one.path not in before)
-    return Extension(kept, tuple(Listed(one, sums.get(one) or sum_of(one)) for one in added))
+    return Extension(kept, tuple(listed(one) for one in fresh if one.path not in before))
 
 
 def within(files: Sequence[Listed], limits: EpochLimits) -> int:
