@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from bench import contenders, corrections, digests, processes, small, state, windows
+from bench import contenders, corrections, digests, files, processes, small, state, windows
 from bench.events import write_events
 from bench.questions import Questions
 from bench.table import Line, Measured, show
@@ -31,7 +31,7 @@ EPOCHS = (1, 10)
 A_DAY = 100_000  # rows, of a year that is corrected
 OF_KEYS = 20_000_000  # rows, of which some keys are deleted
 WARM_ROWS = 200_000
-PARTS = ("throughput", "digests", "windows", "corrections", "small", "state", "nexmark", "processes", "cold")
+PARTS = ("throughput", "digests", "windows", "corrections", "files", "small", "state", "nexmark", "processes", "cold")
 
 
 class Bench:
@@ -134,6 +134,9 @@ def main() -> None:
     if "corrections" in given.only:
         lines += told(*corrections.one_day(bench.spark, bench.work(), A_DAY, given.repeats))
         lines += told(*corrections.some_keys(bench.spark, bench.work(), OF_KEYS, KEYS["1 M"], given.repeats))
+    if "files" in given.only:
+        lines += told(*files.new_files(bench.spark, bench.work(), given.repeats))
+        lines += told(*files.look_at_many(bench.spark, bench.work(), given.repeats))
     if "small" in given.only:
         lines += small.warm_epoch(bench.spark, bench.work()) + small.ledger_rows(bench.work())
     if "state" in given.only:

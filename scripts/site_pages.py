@@ -128,6 +128,7 @@ def rule_file() -> str:
     text += "Write `$${` for a literal `${`.\n\n"
     text += f"{_note('that JSON Schema')}\n\n{VALUES}"
     models = {"WrittenRule": schema, **schema["$defs"]}
+    models |= {found["title"]: found for model in list(models.values()) for found in _kinds(model)}
     for model in [*PLACES, *(one for one in models if one not in PLACES)]:
         found = models[model]
         more = f"See {ABOUT[model]}.\n\n" if model in ABOUT else ""
@@ -138,6 +139,7 @@ def rule_file() -> str:
 PLACES = {
     "WrittenRule": "The file itself",
     "WrittenStream": "streams: NAME",
+    "WrittenFiles": "files",
     "WrittenEventTime": "event_time, with an expression",
     "WrittenStart": "start",
     "WrittenDistinct": "distinct",
@@ -155,6 +157,7 @@ PLACES = {
 ABOUT = {
     "WrittenRule": "[your first rule](../guide/rules.md)",
     "WrittenStream": "[SQL](sql.md) and [chaining rules](chains.md)",
+    "WrittenFiles": "[files as a source](files.md)",
     "WrittenDistinct": "[SQL](sql.md)",
     "WrittenLookup": "[SQL](sql.md)",
     "WrittenAmend": "[SQL](sql.md)",
@@ -177,6 +180,12 @@ VALUES = """\
 
 In the column "default", an empty cell means that the key may be left out.
 """
+
+
+def _kinds(model: dict[str, Any]) -> list[dict[str, Any]]:
+    """The mappings of kinds of sources and sinks, which the schema holds at their keys."""
+    values = (value for one in model.get("properties", {}).values() for value in one.get("anyOf", ()))
+    return [value for value in values if "properties" in value]
 
 
 def _keys(found: dict[str, Any]) -> Iterator[list[str]]:
@@ -202,6 +211,8 @@ def _holds(one: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in one.get("enum", [one.get("const")]))
     if one.get("type") == "array":
         return f"a list of {_holds(one['items']).removeprefix('a ').replace('mapping', 'mappings', 1)}"
+    if "properties" in one:
+        return _holds({"$ref": one["title"]})
     if one.get("type") == "object":
         inside = one.get("additionalProperties")
         return f"names, each with {_holds(inside)}" if isinstance(inside, dict) else "names, each with a value"

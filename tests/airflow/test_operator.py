@@ -68,7 +68,10 @@ def arrive(place: Path) -> None:
 
 def fold_all(rule: Rule, home: Path, run: str = "earlier", **facts: Any) -> None:
     """A ledger that says that all of the input is folded. `facts`: what else its first commit says."""
-    ends = [source._at(table := source.table(), table.version() + 1) for source in sources(rule).values()]
+    ends = [
+        source._at(table := source.table(), table.version() + 1)
+        for source in sources(rule, Home(home, rule.rule)).values()
+    ]
     ledger = Ledger.open(Home(home, rule.rule).ledger, run)
     entry, maxima = Entry(0, tuple(ends)).text(), dict.fromkeys(rule.streams)
     ledger.begin(

@@ -76,7 +76,10 @@ def rule(rules: Path, place: Path) -> Rule:
 def fold_epoch(rule: Rule, home: Path, run: str, watermark: int | None) -> None:
     """Epoch 1 of a ledger, up to the end of the input."""
     ledger = Ledger.open(Home(home, rule.rule).ledger, run)
-    ends = [source._at(table := source.table(), table.version() + 1) for source in sources(rule).values()]
+    ends = [
+        source._at(table := source.table(), table.version() + 1)
+        for source in sources(rule, Home(home, rule.rule)).values()
+    ]
     common = {"entry": Entry(0, tuple(ends)).text(), "watermark": watermark, "maxima": {"events": None}}
     counts = {"events": Counts(read=9, filtered=1, dead=2, late=1, folded=5)}
     intent = Intent(

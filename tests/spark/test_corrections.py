@@ -247,7 +247,7 @@ def test_a_rule_that_stopped_goes_on_once_its_file_says_how(spark: SparkSession,
 def check_streams_of(flow: Flow) -> None:
     head = flow.ledger().head
     assert head is not None
-    for name, source in sources(flow.rule()).items():
+    for name, source in sources(flow.rule(), flow.place).items():
         source.check_appended(head.lines[name])
 
 

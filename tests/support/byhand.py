@@ -17,13 +17,13 @@ ROW = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("k", pa.string())])
 
 
 def offset(flow: Flow, version: int) -> str:
-    first = DeltaOffset.parse(next(iter(sources(flow.rule()).values())).start())
+    first = DeltaOffset.parse(next(iter(sources(flow.rule(), flow.place).values())).start())
     return DeltaOffset(first.table_id, version, -1, False).line()
 
 
 def intent(flow: Flow, version: int, watermark: int | None, top: int, counts: Counts) -> Intent:
     rule, line = flow.rule(), offset(flow, version)
-    log_sum = sources(rule)["events"].log_sum(line)
+    log_sum = sources(rule, flow.place)["events"].log_sum(line)
     return Intent(
         entry=Entry(0, (line,)).text(),
         log_sums={} if log_sum is None else {"events": log_sum},

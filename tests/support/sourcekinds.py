@@ -51,12 +51,32 @@ def _remove_from_table(place: Path, n: int) -> None:
     DeltaTable(place).delete(f"n = {n}")
 
 
+def _folder(place: Path) -> Stream:
+    columns = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
+    said = {"path": str(place), "format": "json", "settle": "0 seconds", "declared": columns}
+    return Stream(kind="files", address=str(place), options=said)
+
+
+def _add_file(place: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Named by how many there are, so that another folder in its place has the same names."""
+    place.mkdir(parents=True, exist_ok=True)
+    write_json(place / f"{len(list(place.iterdir()))}.json", rows)
+
+
+def write_json(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """One record a line, with times as text; renamed into place."""
+    part = path.with_name(f".{path.name}")
+    part.write_text("".join(f"{json.dumps(row, default=str)}\n" for row in rows))
+    part.rename(path)
+
+
 KINDS = {
     "delta": KindUnderTest(
         lambda place: Stream(kind="delta", address=str(place), on_rewrite="correct"),
         _add_to_table,
         remove=_remove_from_table,
     ),
+    "files": KindUnderTest(_folder, _add_file),
     "fake": KindUnderTest(
         _fake, lambda place, rows: fakes.append(str(place), rows), "floodmark.connectors.ports.fakes:SOURCE"
     ),
@@ -71,10 +91,14 @@ class Growing:
         self.rows = [[event(10 * step + i, "ab"[i % 2], float(i), i) for i in range(step + 1)] for step in range(steps)]
         self._add(0)
         self.stream = kind.stream(place)
-        self.offsets = [self.source.start(), self.source.end()]
+        self.offsets = [self.source.take_start()]
+        self._take_end()
         for step in range(1, steps):
             self._add(step)
-            self.offsets.append(self.source.end())
+            self._take_end()
+
+    def _take_end(self) -> None:
+        self.offsets.append(self.source.take_end(self.offsets[-1]))
 
     def _add(self, step: int) -> None:
         self.kind.add(self.place, self.rows[step])
@@ -86,7 +110,7 @@ class Growing:
     @property
     def source(self) -> Source:
         """Opened anew each time, as every process does."""
-        return cast(Source, self.known.open("s", self.stream))
+        return cast(Source, self.known.open("s", self.stream, self.place.with_name("keep")))
 
 
 def promised(growing: Growing) -> None:
@@ -104,7 +128,7 @@ def promised(growing: Growing) -> None:
         assert source.describe(offset)
     _news_promised(source, offsets)
     if not growing.known.can.planned:
-        _steps_promised(cast(Stepped, source), offsets)
+        _steps_promised(cast(Stepped, source), offsets, EpochLimits(**dict.fromkeys(growing.known.can.limits, 1)))
 
 
 def _news_promised(source: Source, offsets: list[str]) -> None:
@@ -117,11 +141,11 @@ def _news_promised(source: Source, offsets: list[str]) -> None:
             assert source.news(since, upto) == (i < j), (i, j)
 
 
-def _steps_promised(source: Stepped, offsets: list[str]) -> None:
+def _steps_promised(source: Stepped, offsets: list[str], limits: EpochLimits) -> None:
     """Within limits it goes on, and never beyond where it is to stop."""
     since, upto, seen = offsets[0], offsets[-2], [offsets[0]]
     while since != upto:
-        since = source.after(since, upto, EpochLimits(max_rows=1))
+        since = source.after(since, upto, limits)
         assert since not in seen
         seen.append(since)
     assert source.after(offsets[0], upto, EpochLimits()) == upto
@@ -167,8 +191,10 @@ def rows_promised(growing: Growing, spark: SparkSession) -> None:
             for _ in range(2):
                 assert _numbers(growing.source.frame(spark, begin, end)) == expected, (i, j)
     assert _numbers(source.whole(spark)) == Counter(one["n"] for step in growing.rows for one in step)
-    assert [name for name in source.whole(spark).columns if name != MALFORMED] == list(COLUMNS)
-    assert source.frame(spark, offsets[-1], offsets[-1]).schema == source.whole(spark).schema
+    assert [column for column in source.whole(spark).columns if column != MALFORMED] == list(COLUMNS)
+    assert (
+        source.frame(spark, offsets[-1], offsets[-1]).schema == source.whole(spark).schema == source.typed(spark).schema
+    )
 
 
 def _numbers(frame: DataFrame) -> Counter[int]:

@@ -152,6 +152,6 @@ def test_rows_that_were_taken_away_stop_who_has_read_them_before_spark_starts(
 def _folded_all(reader: Flow) -> None:
     """A ledger that has read all that the table holds."""
     rule = reader.rule()
-    entry = Entry(0, tuple(source.end() for source in sources(rule).values())).text()
+    entry = Entry(0, tuple(source.end() for source in sources(rule, reader.place).values())).text()
     begin = Commit(entry=entry, watermark=None, maxima={"events": None}, rule=rule.to_json())
     Ledger.open(reader.place.ledger, "by hand").begin(1, "token", begin)

@@ -490,10 +490,10 @@ def test_a_sink_that_only_grows_is_neither_emptied_nor_merged_into(flow: Flow) -
         assert "delta.appendOnly is set" in " ".join(call(flow, "reset", "counted", *words, code=2).split())
     assert len(flow.ledger().rows) == before
     call(flow, "reset", "counted", "--keep-output", "--dry-run")
-    check_tables(flow.rule(), ledger.id)
+    check_tables(flow.rule(), flow.place, ledger.id)
     flow.settings["sinks"] = [{"delta": flow.sink(), "key": ["k", "start"]}]
     with pytest.raises(Refused, match=r"delta.appendOnly is set.*to false"):
-        check_tables(flow.rule(), ledger.id)
+        check_tables(flow.rule(), flow.place, ledger.id)
 
 
 @pytest.mark.parametrize("point", POINTS["adopt"])

@@ -76,7 +76,7 @@ def test_a_run_is_due_for_any_source_that_is_another_now(flow: Flow) -> None:
     flow.arrive([event(2)])
     assert why(flow) == "new data in events"
     with pytest.raises(RunFailed, match="has not reached the end of events"):
-        check_reached(flow.rule(), flow.home, {"events": sources(flow.rule())["events"].end()})
+        check_reached(flow.rule(), flow.home, {"events": sources(flow.rule(), flow.place)["events"].end()})
     shutil.rmtree(flow.source)
     flow.arrive([event(3)])
     assert why(flow) == "new data in events", "a table that was made anew is read anew"
@@ -139,7 +139,7 @@ def test_its_input_may_have_lost_rows_and_its_freshness_is_no_reason_to_run(flow
     flow.arrive([event(2)])
     DeltaTable(flow.source).delete()
     assert why(flow) == "new data in events"
-    lag = lag_by_stream(flow.rule(), flow.ledger().head)["events"]
+    lag = lag_by_stream(flow.rule(), flow.place, flow.ledger().head)["events"]
     assert not isinstance(lag, str) and (lag.amount, lag.unit) == (2, "commits")
 
 
@@ -159,7 +159,7 @@ def test_a_source_may_forget_what_a_rebuild_reads_anew(flow: Flow) -> None:
     age(flow.source, 40)
     head = flow.ledger().head
     assert head is not None
-    assert limits(flow.rule(), head) == {}
+    assert limits(flow.rule(), flow.place, head) == {}
 
 
 def test_what_hangs_on_earlier_epochs_is_refused(flow: Flow) -> None:

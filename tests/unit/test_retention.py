@@ -39,7 +39,7 @@ def waits(flow: Flow) -> dict[str, tuple[str, int, bool]]:
     assert head is not None
     return {
         name: (limit.setting, round(limit.left_us / DAY), limit.warns)
-        for name, limit in limits(flow.rule(), head).items()
+        for name, limit in limits(flow.rule(), flow.place, head).items()
     }
 
 
@@ -90,7 +90,7 @@ def test_entries_that_are_gone_are_said_to_be_gone(flow: Flow) -> None:
     (Path(flow.source) / "_delta_log" / f"{0:020}.json").unlink()
     head = flow.ledger().head
     assert head is not None
-    (found,) = limits(flow.rule(), head).values()
+    (found,) = limits(flow.rule(), flow.place, head).values()
     assert found.lost and "the next run stops" in found.text()
 
 

@@ -227,7 +227,7 @@ def with_line(text: str, old: str, new: str) -> str:
         (
             "    delta: ${LAKE}/flights",
             "    parquet: x",
-            "4: streams.flights.parquet: unknown key 'parquet': expected a kind of stream (delta, kafka, rule)",
+            "4: streams.flights.parquet: unknown key 'parquet': expected a kind of stream (delta, ",
         ),
         (
             "  - delta:",

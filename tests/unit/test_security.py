@@ -256,7 +256,7 @@ def test_nor_does_what_an_open_epoch_is_finished_with(load: Load, place: str, tr
     text = load(**PLACES[place]("k = 'the place'")).to_json()
     held = Rule.from_json(text.replace(json.dumps("k = 'the place'"), json.dumps(trick)))
     with pytest.raises(SqlRefused, match="rule plain: "):
-        analyse_rule(Mock(), held, None)
+        analyse_rule(Mock(), held, None, None)
 
 
 EVIL = "c` .`date` IS NULL OR reflect('java.lang.System', 'exit') IS NULL OR `c"

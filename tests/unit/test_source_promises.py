@@ -134,8 +134,8 @@ def test_a_rule_names_a_kind_that_was_registered(load: Callable[[str], Rule]) ->
         ("qos: 0", "qos: 0\nepoch: none\nrebuild: true", "6: rebuild: expected sources whose rows can be read again"),
         ("{name: rows, ", "{nam: rows, ", "2: streams.events.once.nam: unknown key 'nam': did you mean 'nam"),
         ("once: {name: rows, ", "once: {", "2: streams.events.once.name: expected `name: ...`"),
-        ("once: {name", "new: {name", "2: streams.events.new: unknown key 'new': expected a kind of stream (delta, ka"),
-        ("BIGINT'}", "BIGINT'}, delta: /lake/in", "expected exactly one kind of stream (delta, kafka, once, fake, rule"),
+        ("once: {name", "new: {name", "2: streams.events.new: unknown key 'new': expected a kind of stream (delta, "),
+        ("BIGINT'}", "BIGINT'}, delta: /lake/in", "expected exactly one kind of stream (delta, "),
     ],
 )  # fmt: skip
 def test_what_a_kind_cannot_do_is_refused_by_name(

@@ -79,7 +79,7 @@ def test_a_table_that_got_one_from_others_is_refused_before_a_run(tmp_path: Path
     DeltaTable(flow.sink()).alter.set_table_properties({name: "interval 9 days"}, raise_if_not_exists=False)
     assert forgetful([name.upper(), "a"]) == name
     with pytest.raises(Refused, match=f"{name} is set in the table, so no rule can write to it"):
-        check_tables(flow.rule(), ledger.id)
+        check_tables(flow.rule(), flow.place, ledger.id)
 
 
 def test_the_documentation_names_every_property_with_what_becomes_of_it() -> None:

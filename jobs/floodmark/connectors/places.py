@@ -84,7 +84,7 @@ def text_now(text: str, head: Head, rule: Rule) -> Rule:
     from floodmark.core.rules.rule import Rule
 
     found = relocated_text(Rule.from_json(text), head)
-    read = sources(found)
+    read = sources(found, None)
     ids = {name: read[name].identity(line) for name, line in head.lines.items() if name in read and line != NOWHERE}
     known = tables_read(found)
     streams = {

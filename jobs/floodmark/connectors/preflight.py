@@ -37,10 +37,10 @@ def check_without_jvm(rule: Rule, root: Path) -> None:
     check_living(ledger.head if ledger else None, rule.rule)
     if ledger is not None and ledger.head is not None and holder_pid(home.lock) is None:
         repair_sinks(ledger.id, ledger.head)
-    check_tables(rule, ledger.id if ledger else None)
+    check_tables(rule, home, ledger.id if ledger else None)
     if ledger is None or ledger.head is None:
-        check_sql_columns(rule)
-        check_start_versions(rule)
+        check_sql_columns(rule, home)
+        check_start_versions(rule, home)
 
 
 def check_outside_home(rule: Rule, root: Path) -> None:
@@ -79,7 +79,7 @@ def check_sinks_exist(rule: Rule, head: Head) -> None:
             )
 
 
-def check_tables(rule: Rule, owner: str | None) -> None:
+def check_tables(rule: Rule, home: Home, owner: str | None) -> None:
     """Sinks are this ledger's (`owner`: its id) or free, and the streams are fit. Writes nothing."""
     for one in durable_sinks(rule):
         opened = open_sink(one)
@@ -88,7 +88,7 @@ def check_tables(rule: Rule, owner: str | None) -> None:
             opened.check_changeable()
     check_replaced(rule)
     check_distinct_tables(rule)
-    check_streams(rule)
+    check_streams(rule, home)
 
 
 def check_replaced(rule: Rule) -> None:
@@ -117,31 +117,31 @@ def _id_at(address: str) -> str | None:
     return None if table is None else tables.table_id(table)
 
 
-def check_streams(rule: Rule) -> None:
+def check_streams(rule: Rule, home: Home | None) -> None:
     """Check that streams and lookup tables exist and have columns that fit the rule."""
     check_lookups(rule)
-    for name, source in sources(rule).items():
+    for name, source in sources(rule, home).items():
         check_columns(rule, name, source.columns())
 
 
-def check_sources(rule: Rule, head: Head) -> None:
+def check_sources(rule: Rule, home: Home, head: Head) -> None:
     """Check that the streams' tables still hold what was read, also by an open epoch. Raises HistoryGone."""
     read = [(head.entry, head.log_sums)]
     if head.open is not None:
         read.append((Entry.parse(head.open.entry), head.open.log_sums))
     for entry, log_sums in read:
-        for (name, source), line in zip(sources(rule).items(), entry.offsets, strict=True):
+        for (name, source), line in zip(sources(rule, home).items(), entry.offsets, strict=True):
             source.check_identity(line, log_sums.get(name))
 
 
-def check_sql_columns(rule: Rule) -> None:
+def check_sql_columns(rule: Rule, home: Home | None) -> None:
     """Check that the columns that the rule's SQL names exist. This takes half a second, which idle runs save."""
-    streams = {name: source.columns() for name, source in sources(rule).items()}
+    streams = {name: source.columns() for name, source in sources(rule, home).items()}
     lookups = {name: tables.columns_of(LookupTable(name, one).table()) for name, one in rule.lookups.items()}
     check_names(rule, {**streams, **lookups})
 
 
-def check_start_versions(rule: Rule) -> None:
+def check_start_versions(rule: Rule, home: Home | None) -> None:
     """Check that the versions exist at which a new rule is to start."""
-    for source in sources(rule).values():
+    for source in sources(rule, home).values():
         source.start()

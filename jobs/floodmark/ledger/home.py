@@ -19,7 +19,7 @@ FORGETFUL = ("tmpfs", "ramfs")
 
 @dataclass(frozen=True)
 class Home:
-    """HOME/RULE: ledger, state, late and dead rows, and the run's checkpoint directory."""
+    """HOME/RULE: ledger, state, late and dead rows, what sources remember, and the run's checkpoint directory."""
 
     root: Path
     rule: str
@@ -52,6 +52,10 @@ class Home:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoint"
+
+    def source(self, stream: str) -> Path:
+        """The folder for what the stream's source has to remember."""
+        return self.path / "sources" / stream
 
     def state(self, generation: int, name: str) -> str:
         return str(self.path / "state" / f"g{generation}" / name)

@@ -42,7 +42,7 @@ def epoch_page(rule: Rule, head: Head, ledger: DeltaTable, generation: int, upto
     last = newest if upto is None else min(upto, newest)
     rows = _rows(ledger, generation, last - COUNT + 1, last)
     entries = epoch_entries(rows, zoned(rule, head), len(rows))
-    known = sources(rule)
+    known = sources(rule, None)
     found = [{**entry, "replay": is_replay(head, entry), **_more(entry, rows, known)} for entry in reversed(entries)]
     return EpochPage(
         generation, found, last - COUNT if last >= COUNT else None, last + COUNT if last < newest else None

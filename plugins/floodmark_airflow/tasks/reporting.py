@@ -59,12 +59,13 @@ def done_since(rule: Rule, home: Path, seq: int | None) -> Done:
     return Done(ledger.head, ended(rows), corrected(rows))
 
 
-def commits_behind(rule: Rule, head: Head | None) -> int:
+def commits_behind(rule: Rule, home: Path, head: Head | None) -> int:
     """Commits with data, over all streams, that the ledger has not folded."""
     from floodmark.connectors.ports.registry import sources
+    from floodmark.ledger.home import Home
 
     lines = head.lines if head else {}
-    read = ((source, lines[name]) for name, source in sources(rule).items() if name in lines)
+    read = ((source, lines[name]) for name, source in sources(rule, Home(home, rule.rule)).items() if name in lines)
     return sum(source.backlog(line, rule.rebuild).amount for source, line in read)
 
 

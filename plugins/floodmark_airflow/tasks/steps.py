@@ -109,7 +109,7 @@ class Steps:
             # Also without an epoch: a reset or backfill triggers readers, too. Airflow ignores a skipped task's events.
             reporting.note_events(self._context["outlet_events"], self.rule, head, whole.epochs)
             age = reporting.watermark_age(self.rule, head, datetime.now(UTC))
-            reporting.measure(self.rule.rule, age, reporting.commits_behind(self.rule, head), own)
+            reporting.measure(self.rule.rule, age, reporting.commits_behind(self.rule, self._home, head), own)
             if self.news is not None and self.news.why is None:  # else the application has logged it
                 reporting.log_open(self._log, self.rule, head, self._home)
             reporting.log_freshness(self._log, self.rule.rule, self._fresh())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from airflow.sdk.exceptions import AirflowSkipException
 
 from floodmark_airflow.triggers.fields import Flag, asks
-from floodmark_airflow.triggers.operations import Operation, head_of, ledger_of
+from floodmark_airflow.triggers.operations import Operation, head_of, home_of, ledger_of
 
 if TYPE_CHECKING:
     from floodmark.core.rules.rule import Rule
@@ -28,10 +28,10 @@ class Correct(Operation):
         from floodmark.connectors.planning.rewrites import answered, pending
 
         head = head_of(rule)
-        found = pending(rule, head)
+        found = pending(rule, home_of(rule), head)
         if not found:
             raise AirflowSkipException("no row that the rule has read was removed or changed")
-        answered(rule, head, "skip" if self.skip else "correct")
+        answered(rule, home_of(rule), head, "skip" if self.skip else "correct")
         commits = ", ".join(f"{commit} of stream {name}" for name, one in found.items() for commit in one.commits)
         return f"{'passing over' if self.skip else 'correcting after'} {commits}"
 

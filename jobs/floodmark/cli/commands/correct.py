@@ -51,12 +51,13 @@ def correct(
     from floodmark.connectors.planning.rewrites import answered
     from floodmark.core.lifecycle.life import check_living
     from floodmark.core.lifecycle.zones import zoned
+    from floodmark.ledger.home import Home
 
     rule, _, head = begun(change.rules, change.root, name)
     check_living(head, name)
     if skip and change.dry_run:
         raise Refused("expected --dry-run without --skip: what is passed over changes no result")
-    rule = answered(rule, head, "skip" if skip else "correct")
+    rule = answered(rule, Home(change.root, name), head, "skip" if skip else "correct")
     readers = rulechange.downstream([str(sink.address) for sink in rule.sinks if sink.address], change.rules, name)
     if not change.as_json:
         readers.describe(*BECOMES)

@@ -35,7 +35,7 @@ def preview(
     from floodmark.connectors.preflight import check_streams
 
     rule = rule_named(rules, name)
-    check_streams(rule)
+    check_streams(rule, None)
     found = _previewed(rule, master, sample, rows)
     if as_json:
         return output.print_json(_facts(rule, found))

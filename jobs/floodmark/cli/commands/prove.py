@@ -131,7 +131,7 @@ def _refuse(rule: Rule, wish: Wish, report: Path | None) -> None:
         raise Refused(f"--report: expected a folder at {report.absolute().parent}, found none: create it first")
     if wish.close_until is not None and rule.process is None and not rule.query.windows:
         raise Refused(f"--close-until: rule {rule.rule} has no window and no JOIN, so there is nothing to close")
-    check_streams(rule)
+    check_streams(rule, None)
 
 
 @contextmanager

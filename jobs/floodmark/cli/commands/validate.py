@@ -137,12 +137,13 @@ def _connected(result: Result, root: Path) -> Result:
     if result.rule is None:
         return result
     try:
-        ledger = LedgerReader.load(Home(root, result.rule.rule).ledger)
-        check_tables(result.rule, ledger.id if ledger else None)
+        home = Home(root, result.rule.rule)
+        ledger = LedgerReader.load(home.ledger)
+        check_tables(result.rule, home, ledger.id if ledger else None)
         check_outside_home(result.rule, root)
-        check_sql_columns(result.rule)
+        check_sql_columns(result.rule, home)
         if ledger is None or ledger.head is None:
-            check_start_versions(result.rule)
+            check_start_versions(result.rule, home)
         elif ledger.head.seal is None:
             check_same_sinks(ledger.head, result.rule, ledger.id)
         check_partitions(result.rule)

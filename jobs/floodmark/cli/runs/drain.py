@@ -163,9 +163,10 @@ def _limits(rule: Rule, root: Path) -> dict[str, Limit]:
     """Retention of the unread input. None for a generation that has yet to begin: it reads what is available."""
     from floodmark.connectors.backlog.retention import limits
 
-    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    home = Home(root, rule.rule)
+    ledger = LedgerReader.load(home.ledger)
     head = ledger.head if ledger else None
-    return {} if head is None or head.seal is not None else limits(rule, head)
+    return {} if head is None or head.seal is not None else limits(rule, home, head)
 
 
 def _refuse_held(home: Home, why: str | None) -> None:

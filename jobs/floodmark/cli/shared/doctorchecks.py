@@ -192,14 +192,15 @@ def _ledger(home: Path, rule: str) -> str | FloodmarkError | None:
     return f"epoch {ledger.head.epoch}" if ledger and ledger.head else None
 
 
-def _unread(home: Path, rule: Rule) -> list[Limit]:
+def _unread(root: Path, rule: Rule) -> list[Limit]:
     """Retention of unread input. Other checks report a ledger or source that can't be read."""
+    home = Home(root, rule.rule)
     try:
-        ledger = LedgerReader.load(Home(home, rule.rule).ledger)
+        ledger = LedgerReader.load(home.ledger)
     except FloodmarkError:
         return []
     head = ledger.head if ledger else None
-    return list(limits_of(rule, head).values()) if head and not head.retired else []
+    return list(limits_of(rule, home, head).values()) if head and not head.retired else []
 
 
 def _holders(home: Path) -> dict[str, Holder | None]:

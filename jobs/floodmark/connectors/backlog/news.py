@@ -53,14 +53,15 @@ def look(rule: Rule, root: Path, close_until: datetime | None = None) -> News:
 
     `close_until`: the time up to which input is to be treated as complete, if requested.
     """
-    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    home = Home(root, rule.rule)
+    ledger = LedgerReader.load(home.ledger)
     head = ledger.head if ledger else None
     retired = retired_at(head, rule.rule)
     if head is not None and retired is not None:
         return News(None, head.epoch, {}, 0, head.seq, retired)
-    seen = {name: source.end() for name, source in sources(rule).items()}
-    why = _why(rule, ledger) or _tick(rule, head, close_until)
-    backlog = _backlog(rule, head) if why else 0
+    seen = {name: source.end() for name, source in sources(rule, home).items()}
+    why = _why(rule, home, ledger) or _tick(rule, head, close_until)
+    backlog = _backlog(rule, home, head) if why else 0
     return News(why, head.epoch if head else 0, seen, backlog, head.seq if head else 0)
 
 
@@ -69,24 +70,25 @@ def look_after(rule: Rule, root: Path, before: Sequence[Rule]) -> News:
 
     Streams that they write are not in `seen`, because their ends are known only once these rules have finished.
     """
-    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    home = Home(root, rule.rule)
+    ledger = LedgerReader.load(home.ledger)
     head = ledger.head if ledger else None
     epoch, seq = (head.epoch, head.seq) if head else (0, 0)
     retired = retired_at(head, rule.rule)
     if retired is not None:
         return News(None, epoch, {}, 0, seq, retired)
     written = {identity(sink.address) for one in before for sink in one.sinks if sink.address}
-    others = {name: found for name, found in sources(rule).items() if identity(found.address) not in written}
+    others = {name: found for name, found in sources(rule, home).items() if identity(found.address) not in written}
     seen = {name: source.end() for name, source in others.items()}
     return News(f"it reads from {', '.join(one.rule for one in before)}, which may write new rows", epoch, seen, 0, seq)
 
 
-def _backlog(rule: Rule, head: Head | None) -> int:
+def _backlog(rule: Rule, home: Home, head: Head | None) -> int:
     """Bytes to read; for a source that is not read yet, or a generation that has not started, all of its data."""
     lines = {} if head is None or head.seal is not None else head.lines
     sums = head.log_sums if head else {}
     return sum(
-        source.waiting(_known(source, lines.get(name), sums.get(name))) for name, source in sources(rule).items()
+        source.waiting(_known(source, lines.get(name), sums.get(name))) for name, source in sources(rule, home).items()
     )
 
 
@@ -100,14 +102,15 @@ def still_due(rule: Rule, root: Path, seen: dict[str, str]) -> str | None:
 
     Only data up to the offsets `seen` counts; for a source without one, all data.
     """
-    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    home = Home(root, rule.rule)
+    ledger = LedgerReader.load(home.ledger)
     head = ledger.head if ledger else None
     if retired_at(head, rule.rule) is not None:
         return None
-    return _why(rule, ledger, seen) or _tick(rule, head, None)
+    return _why(rule, home, ledger, seen) or _tick(rule, head, None)
 
 
-def _why(rule: Rule, ledger: LedgerReader | None, seen: dict[str, str] | None = None) -> str | None:
+def _why(rule: Rule, home: Home, ledger: LedgerReader | None, seen: dict[str, str] | None = None) -> str | None:
     head = ledger.head if ledger else None
     if ledger is None or head is None:
         return "the rule has not run yet"
@@ -121,10 +124,10 @@ def _why(rule: Rule, ledger: LedgerReader | None, seen: dict[str, str] | None = 
     if head.open is not None:
         return f"epoch {head.epoch + 1} is open"
     if rule.rebuild:
-        return rebuild_due(rule, ledger, seen)
+        return rebuild_due(rule, home, ledger, seen)
     if moves(head, check_same_sinks(head, rule, ledger.id)):
         return "a sink was moved: the ledger has to record its new place"
-    fresh = [name for name, behind in _behind(rule, head, seen).items() if behind]
+    fresh = [name for name, behind in _behind(rule, home, head, seen).items() if behind]
     if fresh:
         return f"new data in {', '.join(fresh)}"
     if watermark_due(rule, head) is not None:
@@ -152,7 +155,7 @@ _BESIDE = {"hash", "description", "epoch", "cleanup", "schedule", "freshness", "
 }
 
 
-def rebuild_due(rule: Rule, ledger: LedgerReader, seen: dict[str, str] | None = None) -> str | None:
+def rebuild_due(rule: Rule, home: Home, ledger: LedgerReader, seen: dict[str, str] | None = None) -> str | None:
     """Why a rule that each run rebuilds is to be rebuilt now; None if its sinks would hold the same.
 
     `seen`: offsets beyond which new data does not count.
@@ -167,7 +170,7 @@ def rebuild_due(rule: Rule, ledger: LedgerReader, seen: dict[str, str] | None = 
         return "the last run was abandoned" if head.epoch in head.abandoned else "the last run was lost"
     if _answers(head.rule) != _answers(rule):
         return "the rule was changed"
-    for name, source in sources(rule).items():
+    for name, source in sources(rule, home).items():
         line = head.lines[name]
         if source.is_another(line, head.log_sums.get(name)) or source.news(line, (seen or {}).get(name)):
             return f"new data in {name}"
@@ -186,9 +189,9 @@ def _looked_up(ledger: LedgerReader) -> dict[str, Pinned]:
     return Intent.model_validate_json(intents[-1].body).lookups if intents else {}
 
 
-def _behind(rule: Rule, head: Head, seen: dict[str, str] | None = None) -> dict[str, bool]:
+def _behind(rule: Rule, home: Home, head: Head, seen: dict[str, str] | None = None) -> dict[str, bool]:
     found = {}
-    for name, source in sources(rule).items():
+    for name, source in sources(rule, home).items():
         line = head.lines.get(name)
         if line is None or (rule.rebuild and source.is_another(line, head.log_sums.get(name))):
             found[name] = True
@@ -202,11 +205,12 @@ def _behind(rule: Rule, head: Head, seen: dict[str, str] | None = None) -> dict[
 
 def check_reached(rule: Rule, root: Path, seen: dict[str, str]) -> int:
     """The last committed epoch. Raises RunFailed unless the ledger has reached the offsets `seen`."""
-    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    home = Home(root, rule.rule)
+    ledger = LedgerReader.load(home.ledger)
     head = ledger.head if ledger else None
     if head is None or at_the_gate(head) is not Gate.PLAN:
-        raise RunFailed(f"rule {rule.rule}: the run ended, but its ledger says that {_why(rule, ledger)}")
-    short = [name for name, behind in _behind(rule, head, seen).items() if behind]
+        raise RunFailed(f"rule {rule.rule}: the run ended, but its ledger says that {_why(rule, home, ledger)}")
+    short = [name for name, behind in _behind(rule, home, head, seen).items() if behind]
     if short:
         raise RunFailed(
             f"rule {rule.rule}: the run ended, but the ledger has not reached the end of {', '.join(short)}"

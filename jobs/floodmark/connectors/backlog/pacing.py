@@ -9,16 +9,17 @@ from floodmark.core.lifecycle.pacing import MEASURED, limit, rate, wanted
 
 if TYPE_CHECKING:
     from floodmark.core.rules.rule import EpochLimits, Rule
+    from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
 ROWS = 4 * MEASURED  # of the ledger: an epoch has at least two
 
 
-def paced(rule: Rule, ledger: LedgerReader) -> EpochLimits:
+def paced(rule: Rule, home: Home, ledger: LedgerReader) -> EpochLimits:
     """The rule's limits, with as many bytes as take `max_seconds` at the rate of earlier epochs."""
     head, seconds = ledger.begun, rule.epoch.max_seconds
     assert seconds is not None
-    found = list(sources(rule).values())
+    found = list(sources(rule, home).values())
     waiting = [source.waiting(line) for source, line in zip(found, head.entry.offsets, strict=True)]
     widths = [(size, width) for size, source in zip(waiting, found, strict=True) if (width := source.bytes_a_row())]
     rows = sum(size / width for size, width in widths)

@@ -12,9 +12,10 @@ from floodmark.core.protocol.entry import NOWHERE
 if TYPE_CHECKING:
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
+    from floodmark.ledger.home import Home
 
 
-def limits(rule: Rule, head: Head) -> dict[str, Limit]:
+def limits(rule: Rule, home: Home, head: Head) -> dict[str, Limit]:
     """By stream with unread input, the limit that expires first. Input of an open epoch or backfill counts as unread.
 
     A rule that each run rebuilds reads the data present then, and needs no history.
@@ -23,7 +24,7 @@ def limits(rule: Rule, head: Head) -> dict[str, Limit]:
     if rule.rebuild:
         return found
     lines = head.lines_of(head.reads_from)
-    for name, source in sources(rule).items():
+    for name, source in sources(rule, home).items():
         line = lines.get(name, NOWHERE)
         limit = None if line == NOWHERE else nearest(source.forgets(line, time.time_ns() // 1000))
         if limit is not None:

@@ -10,12 +10,14 @@ from floodmark.core.rules.file.fields import Address
 from floodmark.core.rules.kinds import SinkCan, SinkKind, SourceCan, SourceKind
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from floodmark.connectors.delta.sink import DeltaSink
     from floodmark.connectors.ports.source import Source
     from floodmark.core.rules.model import Sink, Stream
 
 
-def _open(name: str, stream: Stream) -> Source:
+def _open(name: str, stream: Stream, keep: Path | None) -> Source:
     from floodmark.connectors.delta.source import DeltaSource
 
     return DeltaSource(name, stream)

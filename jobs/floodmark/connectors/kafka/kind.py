@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from floodmark.connectors.kafka.declared import Kafka
+from floodmark.connectors.kafka.options import Kafka
 from floodmark.core.rules.kinds import SourceCan, SourceKind
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from floodmark.connectors.ports.source import Source
     from floodmark.core.rules.model import Stream
 
 
-def _open(name: str, stream: Stream) -> Source:
+def _open(name: str, stream: Stream, keep: Path | None) -> Source:
     from floodmark.connectors.kafka.source import KafkaSource
 
     return KafkaSource(name, stream)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
-from floodmark.connectors.kafka.declared import Kafka
 from floodmark.connectors.kafka.offsets import Partition, Range
+from floodmark.connectors.kafka.options import Kafka
 from floodmark.connectors.ports.source import MALFORMED, SHOWN
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.core.text.ddl import text_of

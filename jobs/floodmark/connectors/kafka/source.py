@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.kafka.brokers import Brokers, brokers
-from floodmark.connectors.kafka.declared import Kafka
 from floodmark.connectors.kafka.offsets import (
     KafkaOffset,
     Partition,
@@ -18,6 +17,7 @@ from floodmark.connectors.kafka.offsets import (
     recreated,
     shortened,
 )
+from floodmark.connectors.kafka.options import Kafka
 from floodmark.connectors.kafka.settings import client_settings, spark_settings
 from floodmark.connectors.ports.connections import connection
 from floodmark.connectors.ports.source import Backlog, Stepped
@@ -164,6 +164,9 @@ class KafkaSource(Stepped):
         if wanted:
             self._refuse_gaps(gaps(wanted, self._now()), "before they were read, or read again")
         return self._rows(spark, wanted)
+
+    def typed(self, spark: SparkSession) -> DataFrame:
+        return self._rows(spark, {})
 
     def whole(self, spark: SparkSession) -> DataFrame:
         now = self._now()

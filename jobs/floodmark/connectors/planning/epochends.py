@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def steps(source: Source, since: str, limits: EpochLimits) -> list[str]:
     """`since`, and the ends of the epochs that read all present data from there on. Raises SourceBroken."""
-    found, end = [since], source.end()
+    found, end = [since], source.take_end(since)
     while source.news(found[-1], end):
         found.append(_after(source, found[-1], end, limits))
     return found

@@ -15,27 +15,28 @@ if TYPE_CHECKING:
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.model import OnRewrite
     from floodmark.core.rules.rule import Rule
+    from floodmark.ledger.home import Home
 
 
-def spans_rewrite(rule: Rule, begin: Entry, end: Entry) -> bool:
+def spans_rewrite(rule: Rule, home: Home, begin: Entry, end: Entry) -> bool:
     """Whether rows were removed from a source between two entries, and the rule corrects that."""
-    lines = zip(rule.streams.values(), sources(rule).values(), begin.offsets, end.offsets, strict=True)
+    lines = zip(rule.streams.values(), sources(rule, home).values(), begin.offsets, end.offsets, strict=True)
     corrected = ((source, one, other) for stream, source, one, other in lines if stream.on_rewrite == "correct")
     return any(source.rewrite(one, other) is not None for source, one, other in corrected)
 
 
-def pending(rule: Rule, head: Head) -> dict[str, Rewrite]:
+def pending(rule: Rule, home: Home, head: Head) -> dict[str, Rewrite]:
     """By stream that does not skip rewrites, the first beyond what was read, whatever the rule does about it."""
-    return _beyond(rule, head, "stop", "correct")
+    return _beyond(rule, home, head, "stop", "correct")
 
 
-def rewrites(rule: Rule, head: Head) -> dict[str, Rewrite]:
+def rewrites(rule: Rule, home: Home, head: Head) -> dict[str, Rewrite]:
     """Those of them that the rule corrects. The logs of other streams are not read: each run asks."""
-    return _beyond(rule, head, "correct")
+    return _beyond(rule, home, head, "correct")
 
 
-def _beyond(rule: Rule, head: Head, *answers: OnRewrite) -> dict[str, Rewrite]:
-    lines = zip(sources(rule).items(), head.entry.offsets, strict=True)
+def _beyond(rule: Rule, home: Home, head: Head, *answers: OnRewrite) -> dict[str, Rewrite]:
+    lines = zip(sources(rule, home).items(), head.entry.offsets, strict=True)
     found = {name: source.rewrite(line) for (name, source), line in lines if rule.streams[name].on_rewrite in answers}
     return {name: one for name, one in found.items() if one is not None}
 
@@ -45,18 +46,18 @@ def watermark_due(rule: Rule, head: Head) -> int | None:
 
     It waits for first snapshots, as it does in every epoch.
     """
-    lines = zip(sources(rule).values(), head.entry.offsets, strict=True)
+    lines = zip(sources(rule, None).values(), head.entry.offsets, strict=True)
     if not head.corrections or any(source.in_snapshot(line) for source, line in lines):
         return None
     return due_watermark(rule, head)
 
 
-def answered(rule: Rule, head: Head, answer: OnRewrite) -> Rule:
+def answered(rule: Rule, home: Home, head: Head, answer: OnRewrite) -> Rule:
     """The rule as if its file gave this answer at each stream that was rewritten and says `stop`.
 
     Raises Refused where the answer is none for such a rule.
     """
-    stopped = [name for name in pending(rule, head) if rule.streams[name].on_rewrite == "stop"]
+    stopped = [name for name in pending(rule, home, head) if rule.streams[name].on_rewrite == "stop"]
     answers = {name: rule.streams[name].model_copy(update={"on_rewrite": answer}) for name in stopped}
     found = rule.model_copy(update={"streams": {**rule.streams, **answers}})
     for _, problem in check_rewrites(found):

@@ -28,6 +28,8 @@ from floodmark.errors import HistoryGone, NotOwned, NotThereYet, WrongColumn
 from floodmark.ledger.comparing import Committed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
     from floodmark.core.rules import rule as rules
@@ -66,7 +68,7 @@ class FakeConfig(BaseModel):
 class FakeSource(Stepped):
     """Rows in memory; an offset is how many of them come before it."""
 
-    def __init__(self, name: str, stream: Stream):
+    def __init__(self, name: str, stream: Stream, keep: Path | None = None):
         self.name, self.address = name, stream.address
         self._said, self._starts_at = FakeConfig.model_validate(stream.options), stream.start
 

@@ -10,20 +10,24 @@ from floodmark.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from floodmark.connectors.ports.sink import Account, Accounted, Sink
     from floodmark.connectors.ports.source import Source
     from floodmark.core.rules import model
     from floodmark.core.rules.rule import Rule, Stream
+    from floodmark.ledger.home import Home
 
 
-def source(name: str, stream: Stream) -> Source:
-    return cast("Source", source_kind(stream.kind).open(name, stream))
+def source(name: str, stream: Stream, keep: Path | None) -> Source:
+    """`keep`: the folder for what the source has to remember; None for a look without a home."""
+    return cast("Source", source_kind(stream.kind).open(name, stream, keep))
 
 
-def sources(rule: Rule) -> dict[str, Source]:
-    """The rule's sources by stream name, in the order of their offsets."""
-    return {name: source(name, stream) for name, stream in rule.streams.items()}
+def sources(rule: Rule, home: Home | None) -> dict[str, Source]:
+    """The rule's sources by stream name, in the order of their offsets. `home`: the rule's; None for a look without."""
+    keeps = {name: None if home is None else home.source(name) for name in rule.streams}
+    return {name: source(name, stream, keeps[name]) for name, stream in rule.streams.items()}
 
 
 def open_sink(one: model.Sink) -> Sink:

@@ -71,6 +71,20 @@ class Source(Protocol):
         """The offset at which all present data is read."""
         ...
 
+    def take_start(self) -> str:
+        """`start`, for the generation that begins now. Only the holder of the rule's lock takes it.
+
+        A source that lists its input itself first makes the list durable; likewise `take_end`.
+        """
+        return self.start()
+
+    def take_end(self, since: str) -> str:
+        """`end`, as an end of epochs to be planned now, from `since` on. Only the holder of the rule's lock takes it.
+
+        No epoch, not even an open one, has read beyond `since`.
+        """
+        return self.end()
+
     def news(self, since: str, upto: str | None = None) -> bool:
         """Whether there is input beyond `since` (and not beyond `upto`, if given)."""
         ...
@@ -151,6 +165,10 @@ class Source(Protocol):
     def whole(self, spark: SparkSession) -> DataFrame:
         """All present rows, with every column."""
         return self.frame(spark, self.start(), self.end())
+
+    def typed(self, spark: SparkSession) -> DataFrame:
+        """A frame with every column, whose rows nobody reads."""
+        return self.whole(spark)
 
 
 class Planned(Source, Protocol):

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from floodmark.core.rules.model import Qos, Rule, Sink, Stream
 
 Start: TypeAlias = Literal["earliest", "latest", "version", "timestamp"]
@@ -21,6 +23,7 @@ Bound: TypeAlias = Literal["max_files", "max_bytes", "max_rows", "max_seconds"]
 
 SOURCES: dict[str, str] = {
     "delta": "floodmark.connectors.delta.kind:SOURCE",
+    "files": "floodmark.connectors.files.kind:SOURCE",
     "kafka": "floodmark.connectors.kafka.kind:SOURCE",
 }
 SINKS: dict[str, str] = {
@@ -56,14 +59,15 @@ class SourceKind:
     """A kind of source.
 
     written: the type, for pydantic, of the value under its key in a rule file, a text or a model. says: the key's
-    description, in one line. address: one text for one place, from that value. open: its `Source`, by stream name.
+    description, in one line. address: one text for one place, from that value. open: its `Source`, by stream name,
+    stream, and the folder in the rule's home for what the source has to remember (None: a look without a home).
     """
 
     written: Any
     summary: str
     can: SourceCan
     address: Callable[[Any], str]
-    open: Callable[[str, Stream], Any]
+    open: Callable[[str, Stream, Path | None], Any]
 
 
 @dataclass(frozen=True)

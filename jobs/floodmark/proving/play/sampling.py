@@ -77,7 +77,8 @@ class _StreamSample:
         self._session, self._scratch, self._name, self._rows = session, scratch, name, rows
         self._latest = stream.start == "latest"
         self._kind = stream.kind
-        self._source = source(name, stream.model_copy(update={"start": "earliest"}) if self._latest else stream)
+        whole = stream.model_copy(update={"start": "earliest"}) if self._latest else stream
+        self._source = source(name, whole, scratch.root / "sources" / name)
         self._left = rows
         self._enough = False
 

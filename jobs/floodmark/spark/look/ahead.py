@@ -63,12 +63,12 @@ def look_ahead(root: SparkSession, rule: Rule, home: Path, rows: int) -> NextEpo
     ledger = LedgerReader.load(place.ledger)
     head = ledger.head if ledger else None
     if head is not None:
-        _refuse_unfinished(head, rule)
+        _refuse_unfinished(head, rule, place)
     if rule.rebuild:  # it reads everything again, without state
         head = None
     with explained(rule.rule):
-        session, plan = analyse(root, rule, head, gaining=True)
-        batch, moment = _read(session, plan, head)
+        session, plan = analyse(root, rule, place, head, gaining=True)
+        batch, moment = _read(session, plan, place, head)
         folded = _fold(session, plan, place, head, batch, moment)
         try:
             results = check_results(folded.output, plan.expectations, rule.rule, session)
@@ -82,7 +82,7 @@ def look_ahead(root: SparkSession, rule: Rule, home: Path, rows: int) -> NextEpo
     )
 
 
-def _refuse_unfinished(head: Head, rule: Rule) -> None:
+def _refuse_unfinished(head: Head, rule: Rule, home: Home) -> None:
     if at_the_gate(head) is not Gate.PLAN:
         raise Refused(
             f"rule {rule.rule}: an epoch, a backfill or a reset is unfinished, and a run would finish that first, so "
@@ -90,19 +90,19 @@ def _refuse_unfinished(head: Head, rule: Rule) -> None:
         )
     if not rule.rebuild:
         check_same_sinks(head, rule)
-    if rewrites(rule, head):
+    if rewrites(rule, home, head):
         raise Refused(
             f"rule {rule.rule}: rows of a source were removed or changed, and a run would correct that first. "
             f"`floodmark correct {rule.rule} --dry-run` shows what it would replace"
         )
 
 
-def _read(session: SparkSession, plan: Plan, head: Head | None) -> tuple[Batch, Moment]:
+def _read(session: SparkSession, plan: Plan, home: Home, head: Head | None) -> tuple[Batch, Moment]:
     """READ of all new data, and the Moment of its epoch."""
     rule, shape, clock = plan.rule, plan.fold.shape, int(time.time() * 1000)
-    found = sources(rule).values()
+    found = sources(rule, home).values()
     begun = head.entry if head else Entry(clock, tuple(source.start() for source in found))
-    frame = reread(session, plan, begun, Entry(clock, tuple(source.end() for source in found)))
+    frame = reread(session, plan, home, begun, Entry(clock, tuple(source.end() for source in found)))
     before = head.watermark if head else None
     latest = latest_times(rule, shape, clock)
     batch = Batch(frame, rule, shape, Limits(rule.late_below(before), latest))

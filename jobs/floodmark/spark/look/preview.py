@@ -50,7 +50,7 @@ def preview(root: SparkSession, rule: Rule, sample: int, rows: int) -> Preview:
     """Read at most `sample` rows of each stream, and return at most `rows` of the results."""
     check_rereads(rule)
     with explained(rule.rule):
-        session, plan = analyse(root, rule, None)
+        session, plan = analyse(root, rule, None, None)
         shape = plan.fold.shape
         batch = _batch(session, rule, shape, sample)
         lookuprows.show(session, rule, pinned_now(rule), batch.earliest)

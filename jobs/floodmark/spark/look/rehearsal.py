@@ -35,10 +35,10 @@ def rehearse(
     """Sort the rows of a replay as its READ would now, and return at most `rows` of them."""
     check_same_sinks(head, rule)
     with explained(rule.rule):
-        session, plan = analyse(root, rule, head)
+        place = Home(home, rule.rule)
+        session, plan = analyse(root, rule, place, head)
         shape, clock = plan.fold.shape, int(time.time() * 1000)
-        dead = Home(home, rule.rule).dead
-        frame = replayed(session, rule, shape, dead, head, wanted(head), clock * 1000)
+        frame = replayed(session, rule, shape, place.dead, head, wanted(head), clock * 1000)
         latest = latest_times(rule, shape, clock)
         batch = Batch(frame, rule, shape, Limits(rule.late_below(head.watermark), latest))
         found = [row.asDict(recursive=True) for row in batch.classified().limit(rows).collect()]

@@ -16,6 +16,7 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.rules.rule import EventTime, Rule, Stream
 from floodmark.core.sql.words.clock import at_clock
 from floodmark.core.sql.words.lexis import quoted
+from floodmark.ledger.home import Home
 from floodmark.spark.read import expectationchecks, rowchecks
 from floodmark.spark.read.narrowing import narrowed
 from floodmark.spark.read.rowchecks import NONE, Checks, tried
@@ -27,27 +28,34 @@ ERROR = "_floodmark_error"  # the number of the expression that raised
 
 
 def read_range(
-    spark: SparkSession, rule: Rule, shape: Shape, begin: Entry, end: Entry, clock: int, planned: Frames | None = None
+    spark: SparkSession,
+    rule: Rule,
+    home: Home,
+    shape: Shape,
+    begin: Entry,
+    end: Entry,
+    clock: int,
+    planned: Frames | None = None,
 ) -> DataFrame:
     """The rule's streams as one batch frame, over the range between two entries.
 
     `clock`: the epoch's, in microseconds. `planned`: relations of Spark's plan of the range, by the position of a
     stream.
     """
-    known = planned or {}
+    known, read = planned or {}, list(sources(rule, home).values())
     found = [
         None if one == other else known[i] if i in known else source.frame(spark, one, other)
-        for i, (source, one, other) in enumerate(zip(sources(rule).values(), begin.offsets, end.offsets, strict=True))
+        for i, (source, one, other) in enumerate(zip(read, begin.offsets, end.offsets, strict=True))
     ]
     if any(frame is not None for frame in found):
         return _united(found, rule, shape, clock)
-    empty = [spark.createDataFrame([], source.whole(spark).schema) for source in sources(rule).values()]
+    empty = [spark.createDataFrame([], source.typed(spark).schema) for source in read]
     return _united(empty, rule, shape)
 
 
 def sampled(spark: SparkSession, rule: Rule, shape: Shape, rows: int) -> DataFrame:
     """The same frame over at most `rows` rows of each stream."""
-    return _united([source.whole(spark).limit(rows) for source in sources(rule).values()], rule, shape)
+    return _united([source.whole(spark).limit(rows) for source in sources(rule, None).values()], rule, shape)
 
 
 def _united(frames: Sequence[DataFrame | None], rule: Rule, shape: Shape, clock: int | None = None) -> DataFrame:

@@ -21,15 +21,16 @@ from floodmark.connectors.ports.source import Planned, Source
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.rules.kinds import source_can
 from floodmark.core.rules.rule import EpochLimits, Rule
+from floodmark.ledger.home import Home
 
 FORMAT, ENDS, COLUMN = "floodmark", "ends", "planned"
 
 
-def planning(spark: SparkSession, rule: Rule, entry: Entry) -> DataFrame:
+def planning(spark: SparkSession, rule: Rule, home: Home, entry: Entry) -> DataFrame:
     """The rule's streams as one streaming frame that continues from `entry`; it serves only for planning."""
     frames = [
         streamed(spark, source, rule.streams[name].kind, line, rule.epoch)
-        for (name, source), line in zip(sources(rule).items(), entry.offsets, strict=True)
+        for (name, source), line in zip(sources(rule, home).items(), entry.offsets, strict=True)
     ]
     return reduce(DataFrame.unionAll, (frame.selectExpr(f"1 AS {COLUMN}") for frame in frames))
 

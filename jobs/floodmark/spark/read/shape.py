@@ -18,6 +18,7 @@ from floodmark.core.rules.rule import Rule, Stream
 from floodmark.core.rules.sinks.sinkcolumns import QUARANTINE_COLUMNS
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import Refused, WrongColumn
+from floodmark.ledger.home import Home
 from floodmark.spark.read import expectationchecks, rowchecks
 from floodmark.spark.read.expectationchecks import ExpectationChecks
 from floodmark.spark.read.narrowing import narrowed, older_types
@@ -49,18 +50,18 @@ class Shape:
 
 
 def shape_of(
-    spark: SparkSession, rule: Rule, frozen: Mapping[str, list[str]], recorded: Columns | None = None
+    spark: SparkSession, rule: Rule, home: Home | None, frozen: Mapping[str, list[str]], recorded: Columns | None = None
 ) -> Shape:
     """The rule's input columns in the tables' present state. `frozen`: those with which a generation with `SELECT *`
     started; `recorded`: those of an open epoch, which is finished with the types that it started with."""
     found, checks, expected, more, older, malformed = {}, {}, {}, {}, {}, set[str]()
-    for name, source in sources(rule).items():
+    for name, source in sources(rule, home).items():
         columns = source.columns()
         check_columns(rule, name, columns)
         wanted = frozen.get(name) or needed(rule, name, columns)
         _refuse_unknown(name, wanted, columns)
         _refuse_quarantine_columns(name, wanted)
-        whole = source.whole(spark)
+        whole = source.typed(spark)
         malformed |= {name} if MALFORMED in whole.columns else set()
         older[name] = older_types((recorded or {}).get(name, ()), whole.schema)
         whole = narrowed(whole, older[name])

@@ -15,6 +15,7 @@ from floodmark.core.rules.checks.columns import check_expressions
 from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.sinkcolumns import grows
 from floodmark.errors import SqlRefused
+from floodmark.ledger.home import Home
 from floodmark.spark.fold.folds import fold_of
 from floodmark.spark.read import lookuprows
 from floodmark.spark.read.expectationchecks import checks_for
@@ -32,6 +33,7 @@ from floodmark.spark.write.upsertchecks import check_upserts
 def analyse(
     root: SparkSession,
     rule: Rule,
+    home: Home | None,
     head: Head | None,
     intent: Intent | None = None,
     gaining: bool = False,
@@ -50,10 +52,10 @@ def analyse(
     cut(session, intent.engine if intent else engine or {})
     frozen = frozen_columns(rule, head, intent)
     if gaining and grows(rule):
-        frozen = {name: [*columns, *gained(rule, name, columns)] for name, columns in frozen.items()}
+        frozen = {name: [*columns, *gained(rule, home, name, columns)] for name, columns in frozen.items()}
     lookuprows.show_columns(session, rule, intent.lookups if intent else lookups or pinned_now(rule))
     try:
-        fold = fold_of(rule, shape_of(session, rule, frozen, types or _recorded(head, intent)), session)
+        fold = fold_of(rule, shape_of(session, rule, home, frozen, types or _recorded(head, intent)), session)
         output = fold.output_schema(session)
     except AnalysisException as fault:
         raise SqlRefused(f"rule {rule.rule}: {_first_line(fault)}") from fault
@@ -90,10 +92,10 @@ def _known(head: Head, intent: Intent | None) -> Columns:
     return (intent.columns if intent else {}) or head.columns
 
 
-def gained(rule: Rule, stream: str, known: list[str]) -> list[str]:
+def gained(rule: Rule, home: Home | None, stream: str, known: list[str]) -> list[str]:
     """The columns of a stream's table that are not known."""
     there = {column.lower() for column in (*known, _made_time(rule, stream) or "")}
-    return [column for column in sources(rule)[stream].columns() if column.lower() not in there]
+    return [column for column in sources(rule, home)[stream].columns() if column.lower() not in there]
 
 
 def _made_time(rule: Rule, stream: str) -> str | None:

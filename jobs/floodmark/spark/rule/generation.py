@@ -156,7 +156,7 @@ def begin_first(session: SparkSession, plan: Plan, home: Home, run: str, clock_m
     side_by_side(partial(lay_out, session, plan, site) for site in found.sinks.values())
     check_partitions(plan.rule)
     reach(name, "begin.tables.after")
-    ledger.begin(1, token, first_commit(plan, found, {}, clock_ms=clock_ms))
+    ledger.begin(1, token, first_commit(plan, home, found, {}, clock_ms=clock_ms))
     reach(name, "begin.commit.after")
     return ledger
 
@@ -225,9 +225,14 @@ def lay_out(session: SparkSession, plan: Plan, site: Site) -> None:
 
 
 def first_commit(
-    plan: Plan, found: Sites, written: dict[str, Written], kept_output: bool = False, clock_ms: int | None = None
+    plan: Plan,
+    home: Home,
+    found: Sites,
+    written: dict[str, Written],
+    kept_output: bool = False,
+    clock_ms: int | None = None,
 ) -> Commit:
-    starts = tuple(source.start() for source in sources(plan.rule).values())
+    starts = tuple(source.take_start() for source in sources(plan.rule, home).values())
     shape, seen = plan.fold.shape.streams, statuses(found.all())
     clock = int(time.time() * 1000) if clock_ms is None else clock_ms
     idle = [name for name, stream in plan.rule.streams.items() if stream.idle_after_us is not None]
@@ -319,7 +324,7 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
     reach(name, "reset.tables.after")
     written = empty_tables(session, plan, found, change)
     reach(name, "reset.commit.before")
-    ledger.begin(change.successor, change.token, first_commit(plan, found, written, change.keep_output))
+    ledger.begin(change.successor, change.token, first_commit(plan, home, found, written, change.keep_output))
     reach(name, "reset.commit.after")
 
 

@@ -81,7 +81,7 @@ class HeldRule:
         if step in (Gate.FINISH_EPOCH, Gate.FINISH_BACKFILL):
             check_unfailed(head)
         if step is Gate.CHANGE_GENERATION:
-            session, plan = analyse(self._root, self._rule, None)
+            session, plan = analyse(self._root, self._rule, self._home, None)
             generation.finish_change(session, plan, self._home, self._ledger)
             self._has_begun = True
         elif step is Gate.ABANDON:
@@ -107,7 +107,7 @@ class HeldRule:
         same = same and not any(stream.on_rewrite == "correct" for stream in text.streams.values())
         same = same and not is_moved(head, self._rule) and not self._has_gained(head)
         check_sinks_exist(text, head)
-        session, plan = analyse(self._root, text, head, head.open)
+        session, plan = analyse(self._root, text, self._home, head, head.open)
         same = same and not plan.fold.shape.older
         self.drainer.check_tables()
         evolution.fit_quarantine(session, plan, self.drainer.sites(plan), head.epoch + 1)
@@ -121,7 +121,7 @@ class HeldRule:
     def _has_gained(self, head: Head) -> bool:
         """Whether epochs after the open one read other columns."""
         frozen = frozen_columns(self._rule, head, head.open) if grows(self._rule) else {}
-        return any(gained(self._rule, name, columns) for name, columns in frozen.items())
+        return any(gained(self._rule, self._home, name, columns) for name, columns in frozen.items())
 
     def _finish_backfill(self, head: Head) -> None:
         """Finish the open backfill with the rule text in its intent."""
@@ -147,13 +147,13 @@ class HeldRule:
         It started with one or the other: a source's owner can widen a type before a backfill or while one is open.
         """
         engine, lookups = recorded.engine, recorded.lookups
-        session, plan = analyse(self._root, text, head, engine=engine, types=head.columns, lookups=lookups)
+        session, plan = analyse(self._root, text, self._home, head, engine=engine, types=head.columns, lookups=lookups)
         try:
             return correcting.recompute(session, plan, self._home, head)
         except ReplayDiffers:
             if not plan.fold.shape.older:
                 raise
-        session, plan = analyse(self._root, text, head, engine=engine, lookups=lookups)
+        session, plan = analyse(self._root, text, self._home, head, engine=engine, lookups=lookups)
         return correcting.recompute(session, plan, self._home, head)
 
     def _lose(self, head: Head) -> None:
@@ -181,7 +181,7 @@ class HeldRule:
 
     def _plan_new(self) -> None:
         if self._rule.rebuild:
-            if rebuild_due(self._rule, self._ledger) or self.drainer.closes:
+            if rebuild_due(self._rule, self._home, self._ledger) or self.drainer.closes:
                 self._rebuild()
             return
         session, plan = self.fit_to_go_on(gaining=True)
@@ -195,7 +195,7 @@ class HeldRule:
         """Run a generation of one epoch over the whole input, which replaces all rows of the sinks."""
         check_replaced(self._rule)
         if not self._has_begun:
-            session, plan = analyse(self._root, self._rule, None)
+            session, plan = analyse(self._root, self._rule, self._home, None)
             check_partitions(plan.rule)
             check_columns(session, plan)
             generation.start_change(self._ledger, self._rule.rule, keep_output=False, why=generation.REBUILD)
@@ -209,7 +209,7 @@ class HeldRule:
         head = self.head
         check_same_sinks(head, self._rule, self._ledger.id)
         self.drainer.check_tables()
-        session, plan = analyse(self._root, self._rule, head, gaining=gaining)
+        session, plan = analyse(self._root, self._rule, self._home, head, gaining=gaining)
         if plan.rule.process is None:
             kept = {name: table.names for name, table in plan.fold.tables.items()}
             check_state_columns(plan.rule.rule, head.columns, generation.columns_of(plan.fold.shape.streams), kept)

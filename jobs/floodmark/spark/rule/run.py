@@ -87,7 +87,7 @@ class RuleRun:
             generation.refuse_nothing_to_reset(known, self._rule.rule)
             ledger = self._open_ledger(known)
             generation.refuse_adopted(self._rule, keep_output)
-            session, plan = analyse(self._root, self._rule, None)
+            session, plan = analyse(self._root, self._rule, self._home, None)
             if keep_output:
                 check_partitions(plan.rule)
                 check_columns(session, plan)
@@ -136,10 +136,10 @@ class RuleRun:
         """
         with explained(self._rule.rule):
             head = check_same_sinks(self._begun(), self._rule)
-            found = rewrites(self._rule, head)
+            found = rewrites(self._rule, self._home, head)
             if not found:
                 return None
-            session, plan = analyse(self._root, self._rule, head)
+            session, plan = analyse(self._root, self._rule, self._home, head)
             return rehearsing.rehearsed(correcting.compute(session, plan, self._home, head, found, self._now_ms()))
 
     def backfill(self, wanted: Callable[[Head], Interval], wait: float, say: Callable[[str], None]) -> BackfillResult:
@@ -192,7 +192,7 @@ class RuleRun:
         interval = wanted(head)
         for sink in sinks(self._rule).values():
             sink.check_replaceable()
-        session, plan = analyse(self._root, self._rule, head)
+        session, plan = analyse(self._root, self._rule, self._home, head)
         return _computed(session, plan, self._home, head, interval)
 
     def _check_first(self) -> None:
@@ -209,7 +209,7 @@ class RuleRun:
 
     def _begin(self) -> HeldRule:
         """Start the rule's first generation."""
-        session, plan = analyse(self._root, self._rule, None)
+        session, plan = analyse(self._root, self._rule, self._home, None)
         ledger = generation.begin_first(session, plan, self._home, self._run, self._now_ms())
         return self._held(ledger, begun=True)
 

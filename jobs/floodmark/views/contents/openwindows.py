@@ -199,7 +199,7 @@ def _holding_stream(rule: Rule, head: Head, until: int | None) -> tuple[str | No
 
 
 def _in_snapshot(rule: Rule, head: Head, excused: Set[str]) -> str | None:
-    lines = ((name, source, head.lines.get(name)) for name, source in sources(rule).items())
+    lines = ((name, source, head.lines.get(name)) for name, source in sources(rule, None).items())
     return next(
         (name for name, source, line in lines if line and source.in_snapshot(line) and name not in excused), None
     )

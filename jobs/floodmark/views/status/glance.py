@@ -60,7 +60,8 @@ def glance(rule: Rule, root: Path) -> Glance:
 
 
 def _glance(rule: Rule, root: Path) -> Glance:
-    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    home = Home(root, rule.rule)
+    ledger = LedgerReader.load(home.ledger)
     head = ledger.head if ledger else None
     if ledger is None or head is None:
         return Glance(delivery=delivery(rule))
@@ -69,7 +70,7 @@ def _glance(rule: Rule, root: Path) -> Glance:
         head=head,
         newest=newest_end(rows),
         epochs=epochs,
-        lag=lag_by_stream(rule, head),
+        lag=lag_by_stream(rule, home, head),
         state=state_sizes(rule, head, root),
         excused=excused(rule, head),
         delivery=delivery(rule, head.kept_output, repeating(rule, root)),

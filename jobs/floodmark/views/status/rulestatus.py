@@ -202,8 +202,8 @@ def rule_status(rule: Rule, root: Path) -> RuleStatus:
             head=head,
             newest=newest_end(rows),
             holder=holder_text(home.lock) if holder_pid(home.lock) is not None else None,
-            lag=lag_by_stream(rule, head),
-            limits=limits_of(rule, head),
+            lag=lag_by_stream(rule, home, head),
+            limits=limits_of(rule, home, head),
             totals=_totals(rows, head),
             expected=expectation_results(rule, counted_in(rows, head.generation) if head else {}),
             state=state_sizes(rule, head, root),
@@ -281,11 +281,11 @@ def newest_end(rows: list[Row]) -> Row | None:
     return next((row for row in reversed(rows) if row.kind in ENDS), None)
 
 
-def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Backlog | str]:
+def lag_by_stream(rule: Rule, home: Home, head: Head | None) -> dict[str, Backlog | str]:
     """How far each stream is behind its source, or why that is unknown."""
     found: dict[str, Backlog | str] = {}
     lines, log_sums = (head.lines, head.log_sums) if head else ({}, {})
-    for name, source in ((name, source) for name, source in sources(rule).items() if name in lines):
+    for name, source in ((name, source) for name, source in sources(rule, home).items() if name in lines):
         line = lines[name]
         try:
             if rule.rebuild and source.is_another(line, log_sums.get(name)):
@@ -298,10 +298,10 @@ def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Backlog | str]:
     return found
 
 
-def limits_of(rule: Rule, head: Head | None) -> dict[str, Limit]:
+def limits_of(rule: Rule, home: Home, head: Head | None) -> dict[str, Limit]:
     """How long sources keep data that is not read yet. If that is unknown, the lag reports why."""
     try:
-        return limits(rule, head) if head else {}
+        return limits(rule, home, head) if head else {}
     except FloodmarkError:
         return {}
 

@@ -20,7 +20,10 @@ def check_rewrites(rule: Rule) -> Iterator[Problem]:
     for name, stream in rule.streams.items():
         field = ("streams", name, "on_rewrite")
         if stream.on_rewrite != "stop" and not source_can(stream.kind).rewrites:
-            yield field, f"expected none at a {stream.kind} source, whose rows cannot be removed or changed"
+            yield (
+                field,
+                f"expected none at a {stream.kind} source, which cannot say which rows were removed or changed",
+            )
         elif stream.on_rewrite != "stop" and rule.rebuild:
             yield field, "expected none with `rebuild: true`: each run reads what the source holds now"
         elif stream.on_rewrite == "correct":

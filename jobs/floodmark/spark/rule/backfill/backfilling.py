@@ -91,7 +91,7 @@ class Correction:
 
 def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
     """The results of an interval as of the head. Raises InputFault if the SQL fails on one of its rows."""
-    check_sources(plan.rule, head)
+    check_sources(plan.rule, home, head)
     return computed(session, plan, home, head, interval, pinned_now(plan.rule))
 
 
@@ -166,7 +166,7 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Reco
     column = TimeColumn(recorded.column, recorded.shift)
     bounds = (recorded.begin, recorded.end, recorded.first, recorded.high)
     interval = Interval(*bounds, column, window_of(plan.rule), final=True, gaps=recorded.gaps)
-    check_sources(plan.rule, head)  # epochs may have come between, so what was read goes further than the backfill
+    check_sources(plan.rule, home, head)  # epochs may have come between, and have read more than the backfill
     correction = correction_of(recorded) if recorded.rewrites else None
     then = head_of(recorded, head)
     return as_intended(recorded, computed(session, plan, home, then, interval, recorded.lookups, correction))

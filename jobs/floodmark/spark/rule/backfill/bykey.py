@@ -35,7 +35,7 @@ from floodmark.spark.write.replacing import OfKeys
 
 def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
     """The results of all keys that have rows in the interval, as of the head. Raises as `computed`."""
-    check_sources(plan.rule, head)
+    check_sources(plan.rule, home, head)
     return of_interval(session, plan, home, head, interval.begin, interval.end)
 
 

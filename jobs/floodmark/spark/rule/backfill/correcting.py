@@ -84,10 +84,10 @@ def compute(
 ) -> Recomputed:
     """What the rewrites, by stream, change. All rows before them are folded. Raises Refused and InputFault."""
     check_correctable(plan.rule, head)
-    check_sources(plan.rule, head)
+    check_sources(plan.rule, home, head)
     for sink in sinks(plan.rule).values():
         sink.check_replaceable()
-    differences = {name: _difference(session, plan, name, one, clock_ms) for name, one in rewrites.items()}
+    differences = {name: _difference(session, plan, home, name, one, clock_ms) for name, one in rewrites.items()}
     _refuse_ahead(plan, differences, clock_ms)
     lines = head.lines | {name: one.upto for name, one in rewrites.items()}
     then = replace(head, entry=Entry(clock_ms, tuple(lines[name] for name in plan.rule.streams)))
@@ -104,7 +104,7 @@ def compute(
         },
         state={},
         maxima=merge(head.maxima, {name: one.reached for name, one in differences.items()}),
-        log_sums=_log_sums(plan, then),
+        log_sums=_log_sums(plan, home, then),
     )
     if has_keys(plan.rule):
         return _by_key(session, plan, home, then, differences, correction)
@@ -120,13 +120,13 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Reco
     assert recorded is not None
     if not recorded.keys:
         return backfilling.recompute(session, plan, home, head)
-    check_sources(plan.rule, head)
+    check_sources(plan.rule, home, head)
     then = head_of(recorded, head)
     if not recorded.rewrites:
         return as_intended(recorded, bykey.of_interval(session, plan, home, then, recorded.begin, recorded.end))
     rewrites = {name: Rewrite(one.since, one.upto, one.commits) for name, one in recorded.rewrites.items()}
     clock_ms = then.entry.clock_ms
-    differences = {name: _difference(session, plan, name, one, clock_ms) for name, one in rewrites.items()}
+    differences = {name: _difference(session, plan, home, name, one, clock_ms) for name, one in rewrites.items()}
     return as_intended(recorded, _by_key(session, plan, home, then, differences, correction_of(recorded)))
 
 
@@ -143,9 +143,11 @@ def _by_key(
     return replace(found, held=[*found.held, *(one.each for one in differences.values())])
 
 
-def _difference(session: SparkSession, plan: Plan, name: str, rewrite: Rewrite, clock_ms: int) -> Difference:
+def _difference(
+    session: SparkSession, plan: Plan, home: Home, name: str, rewrite: Rewrite, clock_ms: int
+) -> Difference:
     stream, shape = plan.rule.streams[name], plan.fold.shape
-    sides = zip(SIDES.values(), sources(plan.rule)[name].changes(session, rewrite), strict=True)
+    sides = zip(SIDES.values(), sources(plan.rule, home)[name].changes(session, rewrite), strict=True)
     frames = [
         tagged(narrowed(rows, shape.older.get(name, {})), stream, name, shape, clock_ms * 1000).selectExpr(
             "*", f"{sign} AS {NET}"
@@ -239,8 +241,8 @@ def _state_spans(plan: Plan, interval: Interval, watermark: int | None) -> dict[
     return found
 
 
-def _log_sums(plan: Plan, then: Head) -> dict[str, str]:
+def _log_sums(plan: Plan, home: Home, then: Head) -> dict[str, str]:
     """The log sums of what the rule has read after the correction."""
-    lines = zip(sources(plan.rule).items(), then.entry.offsets, strict=True)
+    lines = zip(sources(plan.rule, home).items(), then.entry.offsets, strict=True)
     found = {name: source.log_sum(line) for (name, source), line in lines}
     return {name: one for name, one in found.items() if one is not None}

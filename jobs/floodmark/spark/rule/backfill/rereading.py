@@ -58,7 +58,7 @@ def read_all(
 
 def _read(session: SparkSession, plan: Plan, home: Home, head: Head) -> DataFrame:
     begun = Entry.parse(head.begun_with.entry)
-    frames = [reread(session, plan, begun, head.entry), *reread_replays(session, plan, home, head, head.epoch)]
+    frames = [reread(session, plan, home, begun, head.entry), *reread_replays(session, plan, home, head, head.epoch)]
     return reduce(DataFrame.unionByName, frames)
 
 
@@ -145,9 +145,9 @@ def restated_rows(session: SparkSession, plan: Plan, home: Home, head: Head, spa
     return _by_stream(plan, quarantined_rows(session, plan, home.late, head, span.upto).where(_within(span)))
 
 
-def reread(session: SparkSession, plan: Plan, begun: Entry, end: Entry) -> DataFrame:
+def reread(session: SparkSession, plan: Plan, home: Home, begun: Entry, end: Entry) -> DataFrame:
     """The rule's frame over the sources' rows between two entries."""
-    return read_range(session, plan.rule, plan.fold.shape, begun, end, end.clock_ms * 1000)
+    return read_range(session, plan.rule, home, plan.fold.shape, begun, end, end.clock_ms * 1000)
 
 
 def reread_replays(session: SparkSession, plan: Plan, home: Home, head: Head, upto: int) -> list[DataFrame]:

@@ -62,7 +62,7 @@ class Drainer:
         """Drain all present input. Where the rule corrects rewrites of a source, each comes between two epochs."""
         before = self.head.corrections
         while self.head.corrections == before or self.is_behind(plan):
-            found = rewrites(plan.rule, self.head)
+            found = rewrites(plan.rule, self._home, self.head)
             ready = {name: one for name, one in found.items() if not self._has_rows_before(plan, name, one)}
             with suppress(RewriteAhead):  # one came meanwhile: the next round sees it
                 if ready:
@@ -77,30 +77,34 @@ class Drainer:
 
     def _drain_before(self, session: SparkSession, plan: Plan, found: Mapping[str, Rewrite]) -> None:
         """Drain what was added before rewrites, by stream, as one epoch."""
-        ends = {name: source.end() for name, source in sources(plan.rule).items()}
+        ends = dict(zip(plan.rule.streams, self._take_ends(plan), strict=True))
         ends |= {name: one.since for name, one in found.items()}
         self.drain(session, plan, only_open=True, to=tuple(ends.values()))
+
+    def _take_ends(self, plan: Plan) -> tuple[str, ...]:
+        """The ends of all present input, as an epoch may read it."""
+        lines = zip(sources(plan.rule, self._home).values(), self.head.entry.offsets, strict=True)
+        return tuple(source.take_end(since) for source, since in lines)
 
     def _has_rows_before(self, plan: Plan, name: str, rewrite: Rewrite) -> bool:
         """Whether a stream has rows to fold first."""
         line = dict(zip(plan.rule.streams, self.head.entry.offsets, strict=True))[name]
-        return sources(plan.rule)[name].news(line, rewrite.since)
+        return sources(plan.rule, self._home)[name].news(line, rewrite.since)
 
     def _drain_added(self, session: SparkSession, plan: Plan) -> None:
         """Drain all present input; with `max_seconds`, in queries of one epoch, each sized by the rate so far."""
         if plan.rule.epoch.max_seconds is None:
             self.drain(session, plan, only_open=False)
             return
-        ends = [source.end() for source in sources(plan.rule).values()]
+        ends = self._take_ends(plan)
         before = -1
         while self.is_behind(plan, ends) and self.head.epoch > before:
             before = self.head.epoch
-            self.drain(session, plan, only_open=True, limits=paced(plan.rule, self._ledger))
+            self.drain(session, plan, only_open=True, limits=paced(plan.rule, self._home, self._ledger))
 
     def drain_at_once(self, session: SparkSession, plan: Plan, ticks: tuple[str, ...] = ()) -> None:
         """Drain all present input as one epoch."""
-        ends = tuple(source.end() for source in sources(plan.rule).values())
-        self.drain(session, plan, only_open=True, to=ends, ticks=ticks)
+        self.drain(session, plan, only_open=True, to=self._take_ends(plan), ticks=ticks)
 
     def tick(self, session: SparkSession, plan: Plan) -> None:
         """Close what is due although no more input has arrived. Input that arrived during the run goes first."""
@@ -130,7 +134,7 @@ class Drainer:
 
     def is_behind(self, plan: Plan, upto: Sequence[str | None] = ()) -> bool:
         """Whether there is unread input; `upto`: by stream, the offset beyond which none counts."""
-        found = list(sources(plan.rule).values())
+        found = list(sources(plan.rule, self._home).values())
         lines = zip(found, self.head.entry.offsets, upto or [None] * len(found), strict=True)
         return any(source.news(line, end) for source, line, end in lines)
 
@@ -151,7 +155,7 @@ class Drainer:
         head = self.head
         found = self.sites(plan)
         self.check_tables()
-        check_sources(plan.rule, head)
+        check_sources(plan.rule, self._home, head)
         open_entry = Entry.parse(head.open.entry) if head.open else None
         if ticks or replay is not None or to is not None:
             open_entry = Entry(self.now_us() // 1000, to or head.entry.offsets)
@@ -159,10 +163,12 @@ class Drainer:
             self._home.checkpoints, head.entry, open_entry, plan.rule.spark.shuffle_partitions
         )
         reach(plan.rule.rule, "offsets.before", head.epoch + 1)
-        folder = EpochFolder(session, plan, found, self._ledger, directory, self._report_epoch, ticks, replay)
+        folder = EpochFolder(
+            session, plan, self._home, found, self._ledger, directory, self._report_epoch, ticks, replay
+        )
         rule = plan.rule if limits is None else plan.rule.model_copy(update={"epoch": limits})
         with self.remembered(plan.rule.rule):
-            EpochQuery(folder, only_open).run(planning(session, rule, open_entry or head.entry), directory)
+            EpochQuery(folder, only_open).run(planning(session, rule, self._home, open_entry or head.entry), directory)
         if self._report.epochs:
             reach(plan.rule.rule, "sparkcommit.after", self._report.epochs[-1].epoch)
         shutil.rmtree(directory, ignore_errors=True)

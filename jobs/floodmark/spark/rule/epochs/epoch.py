@@ -38,6 +38,7 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Failed, Intent, Replay, Written, total
 from floodmark.core.rules.kinds import source_can
 from floodmark.errors import LedgerBroken, ReplayDiffers
+from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.fold.fold import Folded, Moment, StateReader
 from floodmark.spark.fold.state import state_rows
@@ -86,6 +87,7 @@ class EpochFolder:
         self,
         session: SparkSession,
         plan: Plan,
+        home: Home,
         sites: Sites,
         ledger: Ledger,
         directory: Path,
@@ -95,9 +97,9 @@ class EpochFolder:
     ):
         """`ticks`, `replay`: what the first epoch's intent records, if the epoch is a tick or reads dead rows."""
         self._session = session
-        self._plan, self._sites, self._ledger = plan, sites, ledger
+        self._plan, self._home, self._sites, self._ledger = plan, home, sites, ledger
         self._directory, self._report = directory, report
-        self._intents = Intents(session, plan, ledger, ticks, replay)
+        self._intents = Intents(session, plan, home, ledger, ticks, replay)
         self._gate = ledger.begun.epoch
         self._seconds: dict[str, float] = {}
 
@@ -117,7 +119,7 @@ class EpochFolder:
             self._reach("sparkcommit.after", self.head.epoch)
         self._reach("offsets.after")
         entry = self._planned(batch_id)
-        if self.head.open is None and spans_rewrite(self._plan.rule, self.head.entry, entry):
+        if self.head.open is None and spans_rewrite(self._plan.rule, self._home, self.head.entry, entry):
             raise RewriteAhead
         commit = self._effects(entry)
         self._reach("commit.before")
@@ -147,7 +149,7 @@ class EpochFolder:
         if replay is not None:
             return replayed(self._session, rule, shape, self._sites.dead.address, self.head, replay, clock)
         told = relations(self._session, checkpoint.query_id(self._directory), len(rule.streams))
-        rows = read_range(self._session, rule, shape, self.head.entry, entry, clock, told)
+        rows = read_range(self._session, rule, self._home, shape, self.head.entry, entry, clock, told)
         if any(not source_can(stream.kind).planned for stream in rule.streams.values()):
             # READ and FILES each pass over the rows. A broker would be asked, and its records parsed, twice.
             rows.persist(StorageLevel.MEMORY_AND_DISK)

@@ -14,6 +14,7 @@ from floodmark.core.protocol.records.rows import Columns, Intent, Pinned, Replay
 from floodmark.core.protocol.ticks import watermark_of
 from floodmark.core.protocol.watermark import advance, hear, holding, later, merge
 from floodmark.core.rules.sinks.sinkcolumns import grows
+from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.rule.generation import Plan, columns_of
@@ -24,9 +25,15 @@ class Intents:
     """Builds the intents of one query's epochs. `ticks`, `replay`: what the first records, if it is such an epoch."""
 
     def __init__(
-        self, session: SparkSession, plan: Plan, ledger: Ledger, ticks: tuple[str, ...], replay: Replay | None
+        self,
+        session: SparkSession,
+        plan: Plan,
+        home: Home,
+        ledger: Ledger,
+        ticks: tuple[str, ...],
+        replay: Replay | None,
     ):
-        self._session, self._plan, self._ledger = session, plan, ledger
+        self._session, self._plan, self._home, self._ledger = session, plan, home, ledger
         self._ticks, self._replay = ticks, replay
 
     @property
@@ -40,7 +47,7 @@ class Intents:
         heard = self._heard(entry, batch)
         lateness = holding(rule, heard, entry.clock_ms * 1000)
         idle = heard.keys() - lateness.keys()
-        lines = zip(sources(rule).items(), entry.offsets, strict=True)
+        lines = zip(sources(rule, self._home).items(), entry.offsets, strict=True)
         in_snapshot = any(source.in_snapshot(line) for (name, source), line in lines if name not in idle)
         ticks = self._ticks_of(entry)
         reached = advance(self.head.watermark, maxima, lateness, in_snapshot)
@@ -92,7 +99,7 @@ class Intents:
         """By stream, the commits that the epoch passes over; a retry uses its intent's, as log entries may be gone."""
         if self.head.open is not None:
             return self.head.open.skipped
-        lines = zip(sources(self._plan.rule).items(), self.head.entry.offsets, entry.offsets, strict=True)
+        lines = zip(sources(self._plan.rule, self._home).items(), self.head.entry.offsets, entry.offsets, strict=True)
         found = {name: source.passed_over(one, other) for (name, source), one, other in lines}
         return {name: commits for name, commits in found.items() if commits}
 
@@ -100,7 +107,7 @@ class Intents:
         """The log sums of what the epoch has read; a retry uses those of its intent, because entries may be gone."""
         if self.head.open is not None:
             return self.head.open.log_sums
-        lines = zip(sources(self._plan.rule).items(), entry.offsets, strict=True)
+        lines = zip(sources(self._plan.rule, self._home).items(), entry.offsets, strict=True)
         found = {name: source.log_sum(line) for (name, source), line in lines}
         return {name: one for name, one in found.items() if one is not None}
 
@@ -111,7 +118,7 @@ class Intents:
         """
         if self.head.open is not None:
             return self.head.open.heard
-        lines = zip(sources(self._plan.rule).items(), entry.offsets, strict=True)
+        lines = zip(sources(self._plan.rule, self._home).items(), entry.offsets, strict=True)
         waiting = {name for (name, source), line in lines if name in self.head.heard and source.news(line)}
         folded = {name for name, counts in batch.counts.items() if counts.folded}
         speaking = waiting if self.replay_of(entry) else waiting | folded

@@ -1,0 +1,1 @@
+"""Files that somebody drops into a folder, as a stream."""

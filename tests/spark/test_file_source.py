@@ -1,0 +1,271 @@
+"""Rules over files of a folder: every format, kills, changed files, resets and backfills."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark.sql import Row, SparkSession
+from support.crash import Crash, crash_at
+from support.flow import START, STATELESS, Flow, event, rows_of
+from support.oracle import ordered, tumbling
+from support.running import backfill_killed, crash, reset, run
+from support.sourcekinds import write_json
+
+from floodmark.audit.certificate import audit
+from floodmark.connectors.files.options import WrittenFiles
+from floodmark.connectors.files.source import FilesSource
+from floodmark.connectors.ports.source import MALFORMED
+from floodmark.core.protocol.crashpoints import EPOCH_POINTS, RESET_POINTS
+from floodmark.core.rules.rule import Stream
+from floodmark.errors import HistoryGone
+
+COLUMNS = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
+WINDOWS = ("start", "k", "c", "total", "top")
+
+# --- Frames
+
+
+def read(spark: SparkSession, root: Path, **said: Any) -> list[Row]:
+    """All rows of the folder's files, as an epoch reads them."""
+    written = WrittenFiles.model_validate({"path": str(root), "settle": "0 seconds", **said})
+    stream = Stream(kind="files", address=str(root), options=written.model_dump(mode="json"))
+    source = FilesSource("events", stream, root.with_name("keep"))
+    start = source.take_start()
+    frame = source.frame(spark, start, source.take_end(start))
+    assert frame.schema == source.typed(spark).schema
+    malformed = {MALFORMED} & set(frame.columns)
+    assert [column for column in frame.columns if column not in malformed] == list(source.columns())
+    return sorted(frame.collect(), key=str)
+
+
+@pytest.fixture
+def folder(place: Path) -> Path:
+    found = place / "in"
+    found.mkdir()
+    return found
+
+
+def test_names_are_read_literally(spark: SparkSession, folder: Path) -> None:
+    names = ["a b.json", "x*.json", "[1].json", "ü€.json", "{a,b}.json", "p%41.json", "q?.json", "back\\slash.json",
+             "+plus#.json", "quo'te\".json"]  # fmt: skip
+    for i, name in enumerate(names):
+        write_json(folder / name, [{"n": i}])
+    (folder / "zipped.json.gz").write_bytes(gzip.compress(b'{"n": 98}\n{"n": 99}\n'))
+    (folder / "empty.json").touch()
+    found = read(spark, folder, format="json", schema="n INT")
+    assert sorted(row.n for row in found) == [*range(len(names)), 98, 99]
+
+
+def test_malformed_records_have_their_file_and_text_for_every_query(spark: SparkSession, folder: Path) -> None:
+    (folder / "below").mkdir()
+    (folder / "below" / "a+b c.json").write_text('{"n": 1, "k": "fine"}\n{"n": "x"}\n\n{"n": 2,\n' + f'"{"y" * 300}\n')
+    said = {"format": "json", "schema": "k STRING, n INT", "recursive": True}
+    found = read(spark, folder, **said)
+    texts = sorted(row[MALFORMED] for row in found if row[MALFORMED])
+    assert texts[1:] == ['file below/a+b c.json: {"n": "x"}', 'file below/a+b c.json: {"n": 2,']
+    assert texts[0].startswith('file below/a+b c.json: "yyy') and len(texts[0]) == 200
+    assert [(row.k, row.n) for row in found if row[MALFORMED] is None] == [("fine", 1)]
+
+
+def test_a_record_is_malformed_also_for_a_query_that_reads_no_column(spark: SparkSession, folder: Path) -> None:
+    write_json(folder / "a.json", [{"k": "a", "n": "wrong"}, {"k": "b", "n": 1}])
+    written = WrittenFiles(path=str(folder), format="json", declared="k STRING, n INT", settle="0 seconds")
+    stream = Stream(kind="files", address=str(folder), options=written.model_dump(mode="json"))
+    whole = FilesSource("events", stream, None).whole(spark)
+    assert whole.where(f"{MALFORMED} IS NULL").count() == 1
+    assert [row.k for row in whole.where(f"{MALFORMED} IS NULL").select("k").collect()] == ["b"]
+
+
+def test_csv_by_its_header_and_dialect(spark: SparkSession, folder: Path) -> None:
+    (folder / "a.csv").write_text("k;n;at\n'x;y';1;01.02.2001\n-;;\n# no\nz;wrong;01.02.2001\nz;1;01.02.2001;more\n")
+    found = read(
+        spark, folder, format="csv", schema="k STRING, n INT, at DATE", header=True, delimiter=";", quote="'",
+        comment="#", null_value="-", date_format="dd.MM.yyyy",
+    )  # fmt: skip
+    fine = [(row.k, row.n, row["at"] and row["at"].isoformat()) for row in found if row[MALFORMED] is None]
+    assert sorted(fine, key=str) == [("x;y", 1, "2001-02-01"), (None, None, None)]
+    assert [row[MALFORMED] for row in found if row[MALFORMED]] == [
+        "file a.csv: z;1;01.02.2001;more",
+        "file a.csv: z;wrong;01.02.2001",
+    ]
+
+
+def test_text_by_line(spark: SparkSession, folder: Path) -> None:
+    (folder / "a.txt").write_text("one\n\ntwo")
+    assert [row.value for row in read(spark, folder, format="text")] == ["", "one", "two"]
+
+
+def test_parquet_with_columns_missing_and_wider(spark: SparkSession, folder: Path) -> None:
+    at = pa.array([START], pa.timestamp("us", tz="UTC"))
+    parquet.write_table(pa.table({"at": at, "n": pa.array([1], pa.int64())}), folder / "a.parquet")
+    parquet.write_table(pa.table({"n": pa.array([2], pa.int32())}), folder / "b.parquet")
+    spark.range(3, 4).selectExpr("timestamp_micros(0) AS at", "id AS n").write.parquet(str(folder / "c"))
+    os.utime(folder / "a.parquet", (1, 1))
+    found = read(spark, folder, format="parquet", recursive=True)
+    assert [(row.n, row["at"] is not None) for row in sorted(found, key=lambda row: row.n)] == [
+        (1, True), (2, False), (3, True)
+    ]  # fmt: skip
+
+
+def test_folders_are_columns(spark: SparkSession, folder: Path) -> None:
+    for path in ("day=2026-01-01/r=a%2Fb/x.json", "day=__HIVE_DEFAULT_PARTITION__/x.json", "x.json", "day=no/x.json"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        write_json(folder / path, [{"n": 1}])
+    found = read(spark, folder, format="json", schema="n INT", partitions="day DATE, r STRING")
+    shown = Counter((row.day and row.day.isoformat(), row.r, row[MALFORMED]) for row in found)
+    assert shown == {
+        ("2026-01-01", "a/b", None): 1,
+        (None, None, None): 2,
+        (None, None, "file day=no/x.json: expected DATE for day, found no"): 1,
+    }
+
+
+# --- Rules
+
+
+def flow_of(place: Path, name: str = "counted", **more: Any) -> Flow:
+    flow = Flow(place, name, **more)
+    files = {"path": flow.source, "format": "json", "schema": COLUMNS, "settle": "0 seconds"}
+    flow.stream = {"delta": None, "files": files, **flow.stream}
+    flow.settings = {"epoch": {"max_files": 2}, **flow.settings}
+    Path(flow.source).mkdir(parents=True)
+    return flow
+
+
+def some(count: int = 20, seed: int = 1) -> list[dict[str, Any]]:
+    random = Random(seed)
+    return [event(i * 10 + random.randrange(-9, 10), random.choice("ab"), float(i), i) for i in range(count)]
+
+
+def drop(flow: Flow, events: Sequence[dict[str, Any]], each: int = 3) -> list[Path]:
+    """Files of a few records, in order of time."""
+    found = []
+    for i in range(0, len(events), each):
+        number = max((int(one.stem) for one in Path(flow.source).iterdir()), default=-1) + 1
+        path = Path(flow.source) / f"{number:04}.json"
+        write_json(path, events[i : i + each])
+        os.utime(path, (number, number))
+        found.append(path)
+    return found
+
+
+def windows(flow: Flow, events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    head = flow.ledger().head
+    assert head is not None and head.watermark is not None
+    return tumbling(events, datetime.fromtimestamp(head.watermark / 1e6, UTC))
+
+
+def sink(flow: Flow, number: int = 0, names: tuple[str, ...] = WINDOWS) -> list[tuple[Any, ...]]:
+    return ordered(tuple(row[name] for name in names) for row in rows_of(flow.sink(number)))
+
+
+def verdict(flow: Flow) -> str:
+    found = audit(flow.name, flow.home, deep=True)
+    assert found is not None and not found.findings
+    return found.verdict
+
+
+def points(every: Sequence[str], often: Sequence[str]) -> list[Any]:
+    """`make prove` tries all points."""
+    return [pytest.param(one, marks=() if one in often else pytest.mark.prove) for one in every]
+
+
+@pytest.mark.parametrize("point", points(EPOCH_POINTS, ("sink0.after",)))
+def test_an_epoch_that_was_killed_goes_on(spark: SparkSession, place: Path, point: str) -> None:
+    flow, events = flow_of(place), some()
+    drop(flow, [*events[:9], event(-600), event(None), *events[9:14]])
+    assert crash(spark, flow, point, 1 if point == "offsets.before" else 2)
+    drop(flow, events[14:])
+    run(spark, flow)
+    assert sink(flow) == sink(flow, 1) == windows(flow, events)
+    assert verdict(flow) == "proven"
+    counts = flow.counts()
+    assert (counts["read"], counts["dead"]) == (len(events) + 2, 1)
+
+
+@pytest.mark.parametrize("point", points(RESET_POINTS, ()))
+def test_a_reset_that_was_killed_reads_all_files_again(spark: SparkSession, place: Path, point: str) -> None:
+    flow, events = flow_of(place, sql=STATELESS), some(9)
+    drop(flow, events[:6])
+    run(spark, flow)
+    with crash_at(point), pytest.raises(Crash):
+        reset(spark, flow)
+    drop(flow, events[6:])
+    run(spark, flow)
+    assert Counter(row["n"] for row in rows_of(flow.sink())) == Counter(one["n"] for one in events)
+    assert verdict(flow) == "proven"
+
+
+def _retry_of_a_changed_file(spark: SparkSession, flow: Flow, change: Callable[[Path], object]) -> None:
+    paths = drop(flow, some(6))
+    assert crash(spark, flow, "intent.after")
+    change(paths[-1])
+    with pytest.raises(HistoryGone, match=rf"file {paths[-1].name}"):
+        run(spark, flow)
+
+
+def test_a_retry_needs_its_files_as_they_were(spark: SparkSession, place: Path) -> None:
+    _retry_of_a_changed_file(spark, flow_of(place, "changed", sql=STATELESS), lambda path: path.write_text("{}\n"))
+    _retry_of_a_changed_file(spark, flow_of(place, "removed", sql=STATELESS), lambda path: path.unlink())
+
+
+def test_files_of_the_whole_life_of_a_rule(spark: SparkSession, place: Path) -> None:
+    """Read, go on behind a removed file, be refused by a changed one, reset, read them as they are then."""
+    flow, events = flow_of(place, sql=STATELESS, sinks=1), some(12)
+    paths = drop(flow, events[:6])
+    run(spark, flow)
+    paths[0].unlink()
+    drop(flow, events[6:9])
+    run(spark, flow)
+    assert sorted(row["n"] for row in rows_of(flow.sink())) == list(range(9))
+    kept = paths[1].stat()
+    paths[1].write_text(paths[1].read_text().replace('"k": "a"', '"k": "c"').replace('"k": "b"', '"k": "c"'))
+    os.utime(paths[1], ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    assert (paths[1].stat().st_size, paths[1].stat().st_mtime_ns) == (kept.st_size, kept.st_mtime_ns)
+    drop(flow, events[9:])
+    with pytest.raises(HistoryGone, match=r"file 0001\.json was changed after it was read"):
+        run(spark, flow)
+    reset(spark, flow)
+    run(spark, flow)
+    found = rows_of(flow.sink())
+    assert sorted(row["n"] for row in found) == list(range(3, 12))
+    assert {row["k"] for row in found if row["n"] in (3, 4, 5)} == {"c"}
+    assert verdict(flow) == "proven"
+
+
+def test_a_backfill_reads_the_files_again_or_names_those_that_are_gone(spark: SparkSession, place: Path) -> None:
+    flow, events = flow_of(place, settings={"epoch": {}}), some()
+    late = [event(5, "a", 64.0, 1), event(70, "b", 128.0, 2)]
+    drop(flow, [*events, event(1000)])
+    run(spark, flow)
+    paths = drop(flow, late)
+    run(spark, flow)
+    low, high = (round(START.timestamp() + seconds) * 1_000_000 for seconds in (0, 180))
+    backfill_killed(spark, flow, low, high, None)
+    inside = [row for row in tumbling([*events, *late], START.replace(minute=3)) if row[0] >= START]
+    assert [row for row in sink(flow) if START <= row[0] < START.replace(minute=3)] == inside
+    assert verdict(flow) == "proven"
+    paths[0].unlink()
+    with pytest.raises(HistoryGone, match=rf"expected file {paths[0].name}"):
+        backfill_killed(spark, flow, low, high, None)
+
+
+def test_a_rule_reads_what_it_inferred(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, sql="SELECT at, k, n FROM events", sinks=1)
+    flow.stream["files"] = {**flow.stream["files"], "schema": None, "infer": "once"}
+    drop(flow, some(3))
+    run(spark, flow)
+    write_json(Path(flow.source) / "more.json", [json.loads(json.dumps(event(40, "z", n=7), default=str)) | {"x": 1}])
+    run(spark, flow)
+    assert sorted(row["n"] for row in rows_of(flow.sink())) == [0, 1, 2, 7]

@@ -1,0 +1,498 @@
+"""Files as a source, without Spark: which are read, in which order, once, and what is noticed of changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pydantic import ValidationError
+
+from floodmark.connectors.files import journal as journals
+from floodmark.connectors.files.folder import File
+from floodmark.connectors.files.journal import Journal, Listed, Offset
+from floodmark.connectors.files.options import WrittenFiles
+from floodmark.connectors.files.source import FilesSource
+from floodmark.connectors.files.unread import extended, is_settled, unread, within
+from floodmark.connectors.planning.epochends import steps
+from floodmark.core.rules.rule import EpochLimits, Stream
+from floodmark.errors import HistoryGone, NotThereYet, Refused, TableBroken, WrongColumn
+
+SECOND = 1_000_000_000
+COLUMNS = "k STRING, n BIGINT"
+
+
+def file(path: str, size: int = 1, modified: int = 0, changed: int = 0, inode: int = 0) -> File:
+    return File(path, size, modified, changed, inode)
+
+
+def listed(path: str, content: str = "x", **facts: int) -> Listed:
+    return Listed(file(path, **facts), content)
+
+
+# --- Decisions
+
+
+@pytest.mark.parametrize(
+    ("modified", "changed", "settled"),
+    [(90, 90, True), (91, 91, False), (0, 99, True), (100, 100, False), (500, 90, True), (500, 91, False)],
+)
+def test_a_file_is_settled_by_its_time_and_one_of_the_future_by_its_change(
+    modified: int, changed: int, settled: bool
+) -> None:
+    assert is_settled(file("a", modified=modified, changed=changed), 100, 10) == settled
+
+
+def test_a_file_is_unread_whatever_its_time_and_the_oldest_comes_first() -> None:
+    listing = [file("c", modified=5), file("b", modified=9), file("a", modified=9), file("read", modified=9)]
+    found = unread(listing, [listed("read")], 10, 0)
+    assert [one.path for one in found] == ["c", "a", "b"]
+
+
+def test_the_tail_of_the_list_stays_up_to_the_first_file_that_is_no_longer_as_it_was() -> None:
+    tail = [listed("a", "A"), listed("b", "B"), listed("c", "C")]
+    fresh = [file("a"), file("b", size=2), file("c"), file("d")]
+    found = extended(tail, fresh, lambda one: Listed(one, "new"))
+    assert found.kept == 1
+    assert [one.file for one in found.added] == fresh[1:]
+    assert extended(tail, [file("b"), file("a"), file("c")], lambda one: Listed(one, "new")).kept == 3
+
+
+@pytest.mark.parametrize(
+    ("limits", "count"),
+    [({}, 4), ({"max_files": 3}, 3), ({"max_bytes": 5}, 2), ({"max_bytes": 1}, 1), ({"max_files": 9}, 4)],
+)
+def test_an_epoch_reads_files_within_its_limits_and_at_least_one(limits: dict[str, int], count: int) -> None:
+    files = [listed(str(i), size=size) for i, size in enumerate((2, 3, 1, 1))]
+    assert within(files, EpochLimits(**limits)) == count
+
+
+# --- The list
+
+
+def test_the_list_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    written = Journal.load(tmp_path / "files.jsonl")
+    written.write(0, 0, [listed("a"), listed("b")])
+    written.write(1, 0, [listed("ü c", "C", size=7, modified=2**62, inode=2**63)])
+    written.write(2, 2, [])
+    found = Journal.load(tmp_path / "files.jsonl")
+    assert (found.files, found.sums, found.first) == (written.files, written.sums, 2)
+    assert [one.file.path for one in found.files] == ["a", "ü c"]
+
+
+def test_a_line_that_is_cut_off_does_not_count_and_the_next_takes_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "files.jsonl"
+    for cut in range(1, 40, 3):
+        path.unlink(missing_ok=True)
+        first = Journal.load(path)
+        first.write(0, 0, [listed("a")])
+        whole = path.read_bytes()
+        first.write(1, 0, [listed("b")])
+        path.write_bytes(path.read_bytes()[: len(whole) + cut])
+        found = Journal.load(path)
+        assert [one.file.path for one in found.files] == ["a"]
+        found.write(1, 0, [listed("c")])
+        assert [one.file.path for one in Journal.load(path).files] == ["a", "c"]
+
+
+def test_a_line_of_a_driver_that_was_overtaken_has_no_effect(tmp_path: Path) -> None:
+    path = tmp_path / "files.jsonl"
+    Journal.load(path).write(0, 0, [listed("a")])
+    Journal.load(path).write(1, 0, [listed("b")])
+    appended = {"at": 1, "keep": 0, "first": 0, "files": [[*("z", 1, 0, 0, 0), "Z"]]}
+    path.write_bytes(path.read_bytes() + f"{json.dumps(appended)}\n".encode())
+    assert [one.file.path for one in Journal.load(path).files] == ["a", "b"]
+
+
+def test_an_offset_belongs_to_one_list(tmp_path: Path) -> None:
+    one, other = Journal(None), Journal(None)
+    for journal, content in ((one, "x"), (other, "y")):
+        for path in ("a", "b"):
+            journal._add(listed(path, content))
+    at = Offset.parse(one.offset(2, 0).line())
+    assert one.has(at) and not other.has(at) and not Journal(None).has(at)
+    assert one.has(one.offset(1, 0))
+
+
+def test_a_damaged_list_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "files.jsonl"
+    Journal.load(path).write(0, 0, [listed("a")])
+    path.write_bytes(path.read_bytes() + b"\0\0\n")
+    with pytest.raises(TableBroken, match=r"no entry in line 2.*floodmark reset"):
+        Journal.load(path)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from floodmark.connectors.files.folder import File
+from floodmark.connectors.files.journal import Journal, Listed
+journal = Journal.load(Path(sys.argv[1]))
+while True:
+    count = len(journal.files)
+    journal.write(count, 0, [Listed(File(f"{count + i}" * 50, 1, 2, 3, 4), "s" * 64) for i in range(200)])
+    print(len(journal.files), flush=True)
+"""
+
+
+def test_a_list_survives_kills_with_all_that_was_written(tmp_path: Path) -> None:
+    path, random, known = tmp_path / "files.jsonl", Random(1), 0
+    for _ in range(4):
+        with subprocess.Popen([sys.executable, "-c", WRITER, path], stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            for _ in range(random.randrange(1, 9)):
+                known = int(writer.stdout.readline())
+            writer.send_signal(signal.SIGKILL)
+        found = Journal.load(path)
+        assert len(found.files) >= known
+        assert [one.file.path for one in found.files] == [f"{i}" * 50 for i in range(len(found.files))]
+
+
+# --- The source
+
+
+class Dropped:
+    """A folder, the source over it, and the offset of what is read."""
+
+    def __init__(self, root: Path, start: str = "earliest", **said: Any):
+        self.root, self.keep, self._start = root / "in", root / "keep", start
+        self.root.mkdir()
+        self.said = {"format": "json", "schema": COLUMNS, "settle": "0 seconds", **said}
+        self.at = ""
+
+    @property
+    def source(self) -> FilesSource:
+        written = WrittenFiles.model_validate({"path": str(self.root), **self.said})
+        options = written.model_dump(mode="json")
+        stream = Stream.model_validate(
+            {"kind": "files", "address": str(self.root), "options": options, "start": self._start}
+        )
+        return FilesSource("events", stream, self.keep)
+
+    def drop(self, name: str, text: str = '{"k": "a", "n": 1}\n') -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def begin(self) -> None:
+        self.at = self.source.take_start()
+
+    def read(self) -> list[str]:
+        """The files that an epoch over all input reads now."""
+        source = self.source
+        end = source.take_end(self.at)
+        files = source._journal.files[Offset.parse(self.at).files : Offset.parse(end).files]
+        self.at = end
+        return [one.file.path for one in files]
+
+
+@pytest.fixture
+def dropped(tmp_path: Path) -> Dropped:
+    found = Dropped(tmp_path)
+    found.begin()
+    return found
+
+
+def test_each_file_is_read_once_whatever_its_time_says(dropped: Dropped) -> None:
+    dropped.drop("b.json")
+    assert dropped.read() == ["b.json"]
+    os.utime(dropped.drop("a.json"), (0, 0))
+    os.utime(dropped.drop("late.json"), (2**32, 2**32))
+    assert dropped.source.news(dropped.at)
+    assert dropped.read() == ["a.json", "late.json"]
+    assert dropped.read() == [] and not dropped.source.news(dropped.at)
+
+
+def test_hidden_files_folders_below_and_other_names_are_left_out(tmp_path: Path) -> None:
+    dropped = Dropped(tmp_path, glob="*.json")
+    dropped.begin()
+    for name in ("_tmp.json", ".x.json", "a.csv", "below/b.json", "_below/c.json", "d.json"):
+        dropped.drop(name)
+    assert dropped.read() == ["d.json"]
+    dropped.said["recursive"] = True
+    assert dropped.read() == ["below/b.json"]
+
+
+def test_a_file_that_is_being_written_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped = Dropped(tmp_path, settle="10 seconds")
+    dropped.begin()
+    dropped.drop("a.json")
+    assert not dropped.source.news(dropped.at) and dropped.read() == []
+    assert dropped.source.backlog(dropped.at).text == "nothing new (1 file not settled yet)"
+    now = time.time_ns()
+    monkeypatch.setattr("floodmark.connectors.files.source.time.time_ns", lambda: now + 11 * SECOND)
+    assert dropped.read() == ["a.json"]
+
+
+@pytest.mark.parametrize(("done", "marker"), [(".done", "a.json.done"), ("_SUCCESS", "_SUCCESS")])
+def test_a_file_waits_for_its_marker(tmp_path: Path, done: str, marker: str) -> None:
+    dropped = Dropped(tmp_path, done=done, settle="1 hour")
+    dropped.begin()
+    dropped.drop("a.json")
+    assert dropped.read() == []
+    dropped.drop(marker, "")
+    assert dropped.read() == ["a.json"]
+
+
+def test_from_latest_on_only_new_files_are_read(tmp_path: Path) -> None:
+    dropped = Dropped(tmp_path, start="latest")
+    dropped.drop("old.json")
+    assert dropped.source.start() == dropped.source.end()
+    dropped.begin()
+    assert dropped.read() == []
+    dropped.drop("new.json")
+    assert dropped.read() == ["new.json"]
+
+
+def _in_place(path: Path) -> None:
+    kept = path.stat()
+    with path.open("r+") as text:
+        text.write('{"k": "z"')
+    os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    assert path.stat().st_size == kept.st_size and path.stat().st_mtime_ns == kept.st_mtime_ns
+
+
+def _replaced(path: Path) -> None:
+    kept = path.stat()
+    other = path.with_name("_other")
+    other.write_text(path.read_text().replace("a", "z"))
+    os.utime(other, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    other.rename(path)
+
+
+def _truncated(path: Path) -> None:
+    os.truncate(path, 3)
+
+
+def _appended(path: Path) -> None:
+    with path.open("a") as text:
+        text.write("{}\n")
+
+
+@pytest.mark.parametrize("change", [_in_place, _replaced, _truncated, _appended])
+def test_a_file_that_was_changed_after_it_was_read_is_noticed(dropped: Dropped, change: Callable[[Path], None]) -> None:
+    dropped.drop("b.json")
+    dropped.read()
+    change(dropped.root / "b.json")
+    assert dropped.source.is_another(dropped.at)
+    said = r"stream events: file b\.json was changed after it was read.* bytes of .*SHA-256 .*floodmark reset"
+    for ask in (dropped.source.check_appended, dropped.source.backlog, dropped.source.take_end):
+        with pytest.raises(HistoryGone, match=said):
+            ask(dropped.at)
+    dropped.said["overwritten"] = "skip"
+    dropped.drop("c.json")
+    assert dropped.read() == ["c.json"]
+
+
+def test_a_file_with_other_times_and_the_same_content_was_not_changed(dropped: Dropped) -> None:
+    path = dropped.drop("a.json")
+    dropped.read()
+    text = path.read_text()
+    path.unlink()
+    dropped.drop("a.json", text)
+    path.chmod(0o600)
+    assert dropped.read() == []
+
+
+def test_a_file_that_was_read_may_be_removed(dropped: Dropped) -> None:
+    path = dropped.drop("a.json")
+    dropped.read()
+    path.unlink()
+    assert not dropped.source.news(dropped.at) and dropped.read() == []
+
+
+def test_what_no_epoch_has_read_may_change_and_vanish(dropped: Dropped) -> None:
+    at = dropped.at
+    for name in "abcd":
+        os.utime(dropped.drop(f"{name}.json"), (ord(name), ord(name)))
+    assert dropped.read() == ["a.json", "b.json", "c.json", "d.json"]
+    dropped.at = at  # the run was killed before its intent
+    (dropped.root / "b.json").unlink()
+    _in_place(dropped.root / "c.json")
+    assert dropped.read() == ["a.json", "c.json", "d.json"]
+    assert dropped.read() == []
+    dropped.source.check_identity(dropped.at, None)
+
+
+def test_a_reset_reads_the_files_as_they_are_then(dropped: Dropped) -> None:
+    first = dropped.drop("a.json")
+    dropped.drop("b.json").touch()
+    dropped.read()
+    first.write_text("{}\n")
+    before = dropped.at
+    dropped.begin()
+    assert Offset.parse(dropped.at).first == 2
+    assert sorted(dropped.read()) == ["a.json", "b.json"]
+    assert dropped.source.describe(dropped.at) == "2 files"
+    assert dropped.source._journal.has(Offset.parse(before)), "its epochs are still known"
+
+
+def test_a_file_that_is_as_it_was_is_not_read_for_its_checksum_again(
+    dropped: Dropped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped.drop("a.json")
+    dropped.read()
+    dropped.begin()
+    monkeypatch.setattr("floodmark.connectors.files.source.sha256_of", lambda root, path: pytest.fail(path))
+    assert dropped.read() == ["a.json"]
+
+
+def test_a_lost_list_is_noticed(dropped: Dropped) -> None:
+    dropped.drop("a.json")
+    dropped.read()
+    (dropped.keep / "files.jsonl").unlink()
+    with pytest.raises(HistoryGone, match=r"expected a list with the 1 file that were read.*floodmark reset"):
+        dropped.source.check_identity(dropped.at, None)
+
+
+def test_a_look_writes_nothing_and_its_end_is_one_for_a_later_run(tmp_path: Path) -> None:
+    dropped = Dropped(tmp_path)
+    dropped.drop("a.json")
+    source = dropped.source
+    seen = source.end()
+    assert source.news(source.start(), seen) and source.waiting(None) > 0
+    assert not dropped.keep.exists()
+    dropped.begin()
+    assert dropped.source.news(dropped.at, seen)
+    dropped.read()
+    assert not dropped.source.news(dropped.at, seen)
+    dropped.drop("b.json")
+    assert not dropped.source.news(dropped.at, seen) and dropped.source.news(dropped.at)
+
+
+def test_epochs_end_within_the_limits(dropped: Dropped) -> None:
+    for i in range(5):
+        dropped.drop(f"{i}.json")
+    found = steps(dropped.source, dropped.at, EpochLimits(max_files=2))
+    assert [dropped.source.describe(one) for one in found] == ["0 files", "2 files", "4 files", "5 files"]
+
+
+def test_ten_thousand_files_are_looked_at_within_two_seconds(dropped: Dropped) -> None:
+    for i in range(10_000):
+        (dropped.root / f"{i}.json").touch()
+    assert len(dropped.read()) == 10_000
+    began = time.process_time()
+    dropped.source.check_identity(dropped.at, None)
+    assert not dropped.source.news(dropped.at)
+    assert time.process_time() - began < 2
+
+
+# --- Columns
+
+
+def test_columns_of_parquet_are_those_of_the_first_file_and_others_must_fit(tmp_path: Path) -> None:
+    dropped = Dropped(tmp_path, format="parquet", schema=None)
+    with pytest.raises(NotThereYet, match=r"expected a file at .* to find the columns in, found none"):
+        dropped.source.columns()
+    parquet.write_table(pa.table({"n": pa.array([1], pa.int64()), "k": ["a"]}), dropped.root / "a.parquet")
+    assert dropped.source.columns() == {"n": "long", "k": "string"}
+    dropped.begin()
+    dropped.read()
+    (dropped.root / "a.parquet").unlink()
+    parquet.write_table(pa.table({"n": pa.array([1], pa.int32())}), dropped.root / "narrower.parquet")
+    assert dropped.read() == ["narrower.parquet"]
+    assert dropped.source.columns() == {"n": "long", "k": "string"}, "as the first run found them"
+    parquet.write_table(pa.table({"n": ["text"]}), dropped.root / "other.parquet")
+    with pytest.raises(WrongColumn, match=r"expected n bigint in .*/other\.parquet, found n string"):
+        dropped.read()
+    dropped.drop("other.parquet", "no parquet")
+    with pytest.raises(WrongColumn, match=r"expected PARQUET in .*/other\.parquet, found something else"):
+        dropped.read()
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "columns"),
+    [
+        (
+            {"format": "json"},
+            '{"k": "a", "n": 1, "at": "2001-01-01T00:00:00Z", "s": {"x": [1.5]}}\n',
+            {"k": "string", "n": "long", "at": "timestamp", "s": "struct"},
+        ),
+        ({"format": "csv", "header": True}, "k,n\na,1\n", {"k": "string", "n": "long"}),
+        ({"format": "csv", "delimiter": ";"}, "a;1.5\n", {"_c0": "string", "_c1": "double"}),
+    ],
+)
+def test_columns_are_inferred_once(tmp_path: Path, said: dict[str, Any], text: str, columns: dict[str, str]) -> None:
+    dropped = Dropped(tmp_path, schema=None, infer="once", **said)
+    dropped.drop("a", text)
+    assert dropped.source.columns() == columns
+    dropped.begin()
+    dropped.read()
+    dropped.drop("a", "").unlink()
+    assert dropped.source.columns() == columns
+
+
+def test_a_csv_file_with_another_header_is_named(tmp_path: Path) -> None:
+    dropped = Dropped(tmp_path, format="csv", header=True)
+    dropped.begin()
+    dropped.drop("a.csv", "n,k\n1,a\n")
+    with pytest.raises(WrongColumn, match=r"expected the header k, n in .*/a\.csv, found n, k"):
+        dropped.read()
+
+
+def test_columns_of_folders_are_columns_of_the_stream(tmp_path: Path) -> None:
+    dropped = Dropped(tmp_path, partitions="day DATE")
+    assert dropped.source.columns() == {"k": "string", "n": "long", "day": "date"}
+    dropped.begin()
+    dropped.drop("day=2026-01-01/a.json")
+    assert dropped.read() == ["day=2026-01-01/a.json"]
+
+
+# --- Mistakes
+
+
+def test_a_name_that_hadoop_cannot_read_is_refused(dropped: Dropped) -> None:
+    dropped.drop("12:30.json")
+    with pytest.raises(Refused, match=r"without colons.*found '12:30\.json'"):
+        dropped.source.news(dropped.at)
+
+
+def test_a_folder_that_is_not_there_is_named(dropped: Dropped) -> None:
+    dropped.root.rename(dropped.root.with_name("inn"))
+    with pytest.raises(NotThereYet, match=r"no folder at .*/in yet\. Did you mean .*/inn\?"):
+        dropped.source.news(dropped.at)
+    dropped.root.touch()
+    with pytest.raises(Refused, match=r"expected a folder at .*, found a file"):
+        dropped.source.news(dropped.at)
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"format": "avro"}, "no Avro reader exists"),
+        ({"format": "orc"}, "expected json, csv, parquet or text"),
+        ({"format": "json"}, "or `infer: once` with the format json, found neither"),
+        ({"format": "json", "schema": "k STRING", "infer": "once"}, "found both"),
+        ({"format": "json", "schema": "k STRNG"}, "expected columns as in CREATE TABLE.*'STRNG'"),
+        ({"format": "text", "schema": "k STRING"}, "expected `schema` only with the format json or csv or parquet"),
+        ({"format": "json", "schema": "k STRING", "header": True}, "expected `header` only with the format csv"),
+        ({"format": "text", "partitions": "value STRING"}, "found value in both"),
+        ({"format": "text", "partitions": "v ARRAY<INT>"}, "expected types that a folder's name can have"),
+        ({"format": "text", "path": "s3://bucket/in"}, "expected a folder of this machine's file system"),
+        ({"format": "text", "done": "a/b"}, "expected a suffix such as .done"),
+        ({"format": "text", "settle": "-1 seconds"}, "expected"),
+        ({"format": "text", "overwritten": "yes"}, "expected stop"),
+    ],
+)
+def test_a_mistake_in_its_keys_is_named(said: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        WrittenFiles.model_validate({"path": "/lake/in", **said})
+
+
+def test_the_list_is_synced_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    opened = Path("/proc/self/fd")
+    monkeypatch.setattr(journals.os, "fsync", lambda handle: synced.append(str((opened / str(handle)).readlink())))
+    Journal.load(tmp_path / "files.jsonl").write(0, 0, [])
+    assert synced == [str(tmp_path / "files.jsonl"), str(tmp_path)]
