@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -24,7 +25,8 @@ from floodmark.connectors.kafka.source import KafkaSource
 from floodmark.core.protocol.crashpoints import EPOCH_POINTS
 from floodmark.core.rules.model import StartAt
 from floodmark.core.rules.rule import Stream
-from floodmark.errors import HistoryGone, InputFault, NotThereYet, Refused, RunFailed
+from floodmark.errors import HistoryGone, InputFault, NotThereYet, Refused, RunFailed, exit_code
+from floodmark.proving.play.processes import wait_until
 
 DDL = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
 WINDOWS = ("start", "k", "c", "total", "top")
@@ -324,3 +326,62 @@ def test_a_password_is_in_no_file_of_the_home_and_no_plan(
     source = source_of(topic)
     plan = source.frame(spark, source.start(), source.end())._jdf.queryExecution().toString()
     assert "kafka" in plan.lower() and broker.password not in plan
+
+
+@pytest.mark.prove
+def test_a_broker_that_is_killed_while_it_is_read(spark: SparkSession, place: Path, tmp_path: Path) -> None:
+    """The run fails, may be tried again, and reads the same range once the broker is back."""
+    with served(tmp_path / "own") as broker, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLOODMARK_CONN_LAKE", f"kafka://{broker.servers}")
+        broker.create("much")
+        for portion in range(20):
+            broker.send(
+                "much", [event(i % 600, "ab"[i % 2], 1.0, i) for i in range(portion * 10_000, (portion + 1) * 10_000)]
+            )
+        flow = flow_of(place, "much", sql=STATELESS, sinks=1, settings={"epoch": {"max_rows": 50_000}})
+        flow.stream["lateness"] = "1 hour"
+        with ThreadPoolExecutor(1) as beside:
+            running = beside.submit(run, spark, flow)
+            ledger, process = flow.home / flow.name / "ledger", broker.process
+            assert process is not None
+            assert wait_until(lambda: len([*ledger.glob("_delta_log/*.json")]) > 4, process, 120), "an epoch is open"
+            broker.kill()
+            with pytest.raises(Exception) as fault:  # noqa: PT011 - of Spark, or of ours: where it is noticed first
+                running.result(timeout=600)
+        assert exit_code(fault.value) == 1, fault.value
+        committed = flow.counts()["read"]
+        assert 0 < committed < 200_000, "it was killed in the middle"
+        broker.start()
+        run(spark, flow)
+        assert sorted(row["n"] for row in rows_of(flow.sink())) == list(range(200_000))
+        assert verdict(flow) == "proven"
+
+
+@pytest.mark.prove
+def test_twelve_hours_in_uneven_portions_with_partitions_that_are_added(
+    broker: Broker, spark: SparkSession, place: Path
+) -> None:
+    """Runs at random moments; records come late within the rule's lateness, partitions differ in their share."""
+    random, topic = Random(7), f"{place.name}.day"
+    broker.create(topic, 4)
+    flow, partitions = flow_of(place, topic, settings={"epoch": {"max_rows": 700}}), 4
+    flow.stream["lateness"] = "20 minutes"
+    events = [event(second, random.choice("abc"), float(second % 7), second) for second in range(0, 12 * 3600, 7)]
+    sent = 0
+    while sent < len(events):
+        portion = events[sent : sent + random.choice([1, 40, 300, 900])]
+        sent += len(portion)
+        if len(portion) <= 40:
+            random.shuffle(portion)
+        for row in portion:
+            broker.send(topic, [row], partition=min(random.randrange(partitions), random.randrange(partitions)))
+        if random.random() < 0.2 and partitions < 7:
+            partitions += 1
+            broker.widen(topic, partitions)
+        if random.random() < 0.5:
+            crash(spark, flow, random.choice(EPOCH_POINTS))
+        run(spark, flow)
+    assert partitions > 4
+    assert sink(flow) == sink(flow, 1) == windows(flow, events)
+    assert flow.counts()["late"] == 0 and flow.counts()["read"] == len(events)
+    assert verdict(flow) == "proven"
