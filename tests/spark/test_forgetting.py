@@ -44,11 +44,15 @@ def flow_of(place: Path, **more: Any) -> Flow:
     """Two epochs: a window of each key is final, and each key has rows in an open one; some are late, some dead."""
     flow = Flow(place, sinks=1, stream={"start": {"version": 0}}, **more)
     flow.settings["epoch"] = {"max_files": 1}
-    flow.arrive([event(0, ALICE), event(1, "bob"), event(50, ALICE, n=4), event(100, "bob"), event(110, ALICE)])
-    flow.arrive([event(5, ALICE), event(6, "bob"), event(None, ALICE), event(None, "bob"), event(120, ALICE)])
+    for portion in PORTIONS:
+        flow.arrive(portion)
     return flow
 
 
+PORTIONS = [
+    [event(0, ALICE), event(1, "bob"), event(50, ALICE, n=4), event(100, "bob"), event(110, ALICE)],
+    [event(5, ALICE), event(6, "bob"), event(None, ALICE), event(None, "bob"), event(120, ALICE)],
+]
 LATER = [event(115, ALICE, n=7), event(118, "bob"), event(300, ALICE)]
 FINAL = START + timedelta(seconds=270)
 
@@ -245,9 +249,10 @@ def test_every_kind_of_state_continues_as_if_the_key_had_never_been(
 def test_a_delete_in_the_source_takes_her_out_of_the_sinks_and_forget_out_of_the_rest(
     spark: SparkSession, place: Path
 ) -> None:
-    flow = flow_of(place)
-    flow.stream["on_rewrite"] = "correct"
-    run(spark, flow)
+    flow = Flow(place, sinks=1, stream={"on_rewrite": "correct"})
+    for portion in PORTIONS:
+        flow.arrive(portion)
+        run(spark, flow)
     DeltaTable(flow.source).delete(WHERE)
     run(spark, flow)
     assert {row["k"] for row in rows_of(flow.sink())} == {"bob"}

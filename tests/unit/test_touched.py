@@ -282,3 +282,8 @@ def test_a_removed_file_is_read_as_one_that_was_added(tmp_path: Path) -> None:
     assert '"partitionValues": {"p": "1"}' in line and '"pathOrInlineDv": "x"' in line and '"dataChange": true' in line
     with pytest.raises(HistoryGone, match="expected the partition of a in the log entry that removes it"):
         list(as_added(table, str(tmp_path), [{"path": "a", "size": 7}]))
+
+
+def test_a_dead_row_without_an_event_time_touches_nothing() -> None:
+    assert times_of({None, 3, 4, 7}, 10) == [(30, 49), (70, 79)]
+    assert times_of({None}, 10) == []

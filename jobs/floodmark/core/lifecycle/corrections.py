@@ -61,10 +61,13 @@ def grain_of(rule: Rule, oldest: int, newest: int) -> int:
     return max(window.slide_us if window else SECOND, (newest - oldest) // 10_000)
 
 
-def times_of(parts: Iterable[int], grain: int) -> list[tuple[int, int]]:
-    """The event times of rows in these parts, each `grain` long, with parts in a row as one."""
+def times_of(parts: Iterable[int | None], grain: int) -> list[tuple[int, int]]:
+    """The event times of rows in these parts, each `grain` long, with parts in a row as one.
+
+    None: rows without an event time. These are dead, and no result depends on them.
+    """
     found: list[tuple[int, int]] = []
-    for part in sorted(parts):
+    for part in sorted(part for part in parts if part is not None):
         begin, end = part * grain, (part + 1) * grain - 1
         if found and found[-1][1] + 1 == begin:
             found[-1] = (found[-1][0], end)

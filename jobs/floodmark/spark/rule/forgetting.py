@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
@@ -210,7 +211,7 @@ def _may_hold(session: SparkSession, files: Sequence[Path], where: str, wanted: 
     try:
         frame = session.read.option("mergeSchema", "true").parquet(*map(str, files))
         return {*wanted} <= {name.lower() for name in frame.columns} and _matching(frame, where) > 0
-    except PySparkException:
+    except (PySparkException, Py4JJavaError):
         half = len(files) // 2
         return not half or any(_may_hold(session, part, where, wanted) for part in (files[:half], files[half:]))
 
