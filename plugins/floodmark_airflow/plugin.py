@@ -11,6 +11,7 @@ from typing import Any
 from airflow.plugins_manager import AirflowPlugin
 
 from floodmark_airflow.pages.web import Web
+from floodmark_airflow.tasks import connections as _connections  # noqa: F401 - so that pages find them
 from floodmark_airflow.tasks.priority import LiveFirst
 
 PREFIX = "floodmark"  # of the pages' addresses; those of external views are relative to Airflow's

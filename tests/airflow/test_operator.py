@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.providers.apache.spark.hooks import spark_submit as provider
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
@@ -33,7 +33,9 @@ from airflow.serialization.serialized_objects import DagSerialization
 from deltalake import write_deltalake
 from test_dags import write
 
+from floodmark.connectors.ports.connections import connection
 from floodmark.connectors.ports.registry import sources
+from floodmark.core.application.connections import connection_of
 from floodmark.core.application.failure import ending
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit
@@ -42,6 +44,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.dags.dag_factory import build
 from floodmark_airflow.facts import facts
+from floodmark_airflow.tasks import connections
 from floodmark_airflow.tasks.operators import RuleRunOperator
 from floodmark_airflow.tasks.processtree import kill_tree
 from floodmark_airflow.tasks.steps import Steps
@@ -427,3 +430,18 @@ def test_killing_what_is_gone_is_no_error() -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert kill_tree(process.pid) == []
+
+
+def test_a_job_gets_airflows_connections_and_no_command_line_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", K8S)
+    monkeypatch.setattr(provider, "kube_client", object(), raising=False)
+    kept = Connection(conn_id="lake", conn_type="kafka", host="h", login="me", password="s3cret", extra='{"a": "b"}')
+    monkeypatch.setattr(connections, "BaseHook", SimpleNamespace(get_connection=lambda name: kept))
+    monkeypatch.setenv("AIRFLOW_CONN_NEAR", "kafka://near")  # a job inherits it
+    found = connections.environment(["lake", "near"])
+    assert set(found) == {"FLOODMARK_CONN_LAKE"}
+    assert connection_of("lake", found["FLOODMARK_CONN_LAKE"], "") == connection("lake")
+    assert (connection("lake").password, connection("lake").extra) == ("s3cret", {"a": "b"})
+    hook = RuleSubmitHook(env_vars={"FLOODMARK_HOME": "/there"}, secrets=found)
+    assert "s3cret" not in " ".join(hook._build_spark_submit_command("job.py"))
+    assert hook._env is not None and hook._env["FLOODMARK_CONN_LAKE"] == found["FLOODMARK_CONN_LAKE"]

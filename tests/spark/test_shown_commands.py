@@ -31,7 +31,7 @@ streams:
     delta: ${LAKE}/flights
     event_time: date
     lateness: 30 minutes
-    expect: {seen: {check: "raw IS NULL OR raw_delay IS NULL OR TRUE", on_fail: warn}}
+    expect: {seen: {check: "coalesce(raw, raw_delay, passenger) IS NULL OR TRUE", on_fail: warn}}
 sql: |
   SELECT window.start AS hour, origin, count(*) AS flights, avg(delay) AS mean_delay
   FROM flights
@@ -42,7 +42,7 @@ spark: {shuffle_partitions: 2}
 airflow: {tags: [nightly]}
 """
 CASES = """\
-schema: {flights: "date TIMESTAMP, origin STRING, delay DOUBLE, raw STRING, raw_delay STRING"}
+schema: {flights: "date TIMESTAMP, origin STRING, delay DOUBLE, raw STRING, raw_delay STRING, passenger STRING"}
 cases:
   - case: a late flight is kept
     epochs:
@@ -56,6 +56,7 @@ NAMES = ("departure_delays", "unique_clicks", "flights_clean")
 CODES = {"abandon": 2}
 AT = datetime(2001, 1, 1, tzinfo=UTC)
 WORK = "work"
+ASKING = ("abandon", "adopt", "drop", "forget", "maintain", "rename", "reset", "retire", "recheck")
 
 
 def shown() -> list[Path]:
@@ -90,9 +91,10 @@ def ready(root: Path) -> Path:
 
 def arrive(folder: Path, times: list[datetime | None]) -> None:
     rows: list[dict[str, Any]] = [
-        {"date": at, "origin": "SFO", "delay": 1.0, "raw": " 1 ", "raw_delay": "1"} for at in times
+        {"date": at, "origin": "SFO", "delay": 1.0, "raw": " 1 ", "raw_delay": "1", "passenger": "p-4711"}
+        for at in times
     ]
-    texts = [(name, pa.string()) for name in ("origin", "raw", "raw_delay")]
+    texts = [(name, pa.string()) for name in ("origin", "raw", "raw_delay", "passenger")]
     schema = pa.schema([("date", pa.timestamp("us", tz="UTC")), ("delay", pa.float64()), *texts])
     write_deltalake(str(folder / "lake" / "flights"), pa.Table.from_pylist(rows, schema=schema), mode="append")
 
@@ -140,5 +142,15 @@ def test_the_readmes_first_rule_gives_what_the_readme_shows(place: Path) -> None
 def confirmed(line: str) -> str:
     """The command with the answer of its reader, if it asks."""
     command = re.sub(r"\s+#.*", "", line)
-    asks = command.split()[1] in ("abandon", "adopt", "drop", "maintain", "rename", "reset", "retire", "recheck")
+    asks = command.split()[1] in (
+        "abandon",
+        "adopt",
+        "drop",
+        "forget",
+        "maintain",
+        "rename",
+        "reset",
+        "retire",
+        "recheck",
+    )
     return f"{command} --yes" if asks and "--yes" not in command and "--dry-run" not in command else command

@@ -210,6 +210,7 @@ STANDS = [
     ({"generation": 2}, True, False),
     ({"token": "other"}, True, False),
     ({"columns": {"events": [("at", "timestamp"), ("gained", "double")]}}, True, False),
+    ({"forgets": 1}, True, False),
     ({"backfills": {1: SPAN}}, True, False),
     ({"backfills": {1: SPAN.model_copy(update={"begin": MINUTE, "end": 2 * MINUTE})}}, True, True),
     ({"backfills": {1: SPAN.model_copy(update={"begin": -5, "end": 0})}}, False, True),

@@ -102,7 +102,7 @@ def test_spark_that_resolves_nothing_is_a_failure_with_its_log_and_a_way_without
     installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = ["/bin/sh", "-c", "echo unresolved dependency; exit 1"]
-    monkeypatch.setattr(jars, "_command", lambda work: program)
+    monkeypatch.setattr(jars, "_command", lambda packages, excluded, work: program)
     found = called("jars")
     assert found.exit_code == 1
     assert "unresolved dependency" in found.stderr and "floodmark jars --from" in found.stderr

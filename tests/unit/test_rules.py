@@ -226,8 +226,8 @@ def with_line(text: str, old: str, new: str) -> str:
         ("rule: delays", "rule: delays\nclose_idle_after: -1 hour", "2: close_idle_after: expected a duration"),
         (
             "    delta: ${LAKE}/flights",
-            "    kafka: x",
-            "4: streams.flights.kafka: unknown key 'kafka': expected a kind of stream (delta, ",
+            "    parquet: x",
+            "4: streams.flights.parquet: unknown key 'parquet': expected a kind of stream (delta, ",
         ),
         (
             "  - delta:",

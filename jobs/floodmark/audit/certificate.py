@@ -11,6 +11,7 @@ from floodmark.audit import logreader
 from floodmark.audit.effects.accounts import Accounts, account_log, others_in
 from floodmark.audit.effects.effects import Effects
 from floodmark.audit.evidence import Finding, Row, TableLog, Tally, Verdict, worst
+from floodmark.audit.forgotten import forgotten
 from floodmark.audit.ledger.balance import balanced, excess_rejections, refilled, repeated_offsets
 from floodmark.audit.ledger.chain import chained, counted_rows, misshapen
 from floodmark.audit.ledger.named import address_of, ids_of, named_in
@@ -111,6 +112,7 @@ def _follow(certificate: Certificate, found: logreader.LedgerRead, root: str, ac
     certificate.tables = effects.notes.tallies
     effects.check()
     certificate.findings += effects.notes.findings
+    certificate.findings += forgotten(effects.tables, certificate.deep)
     if certificate.deep:
         certificate.findings += _recomputed(effects, story, found.id)
 

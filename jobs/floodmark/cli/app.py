@@ -17,6 +17,7 @@ from floodmark.cli.commands import (
     doctor,
     drop,
     epochs,
+    forget,
     init,
     jars,
     maintain,
@@ -64,6 +65,7 @@ app.command("recheck", rich_help_panel=RUNNING)(recheck.recheck)
 app.command("abandon", rich_help_panel=RUNNING)(abandon.abandon)
 app.command("reset", rich_help_panel=RUNNING)(reset.reset)
 app.command("maintain", rich_help_panel=RUNNING)(maintain.maintain)
+app.command("forget", rich_help_panel=RUNNING)(forget.forget)
 app.command("list", rich_help_panel=LOOKING)(status.list_rules)
 app.command("status", rich_help_panel=LOOKING)(status.status)
 app.command("epochs", rich_help_panel=LOOKING)(epochs.epochs)

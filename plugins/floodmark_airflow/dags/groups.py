@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from floodmark.core.application.failure import Failure, FailureFile
 from floodmark.core.rules.chains import in_order, upstream
 from floodmark.core.rules.groups import by_the_clock, shared
+from floodmark.core.rules.kinds import connections_of
 from floodmark.errors import Refused, RunFailed
 from floodmark_airflow.assets import outlets
 from floodmark_airflow.naming import RUN
@@ -45,7 +46,8 @@ class GroupRunOperator(SubmitOperator):
     """
 
     def __init__(self, *, group: str, rules: Sequence[Rule], **kwargs: Any):
-        super().__init__(spark=shared(rules), about=f"group {group}", **kwargs)
+        connections = set[str]().union(*map(connections_of, rules))
+        super().__init__(spark=shared(rules), about=f"group {group}", connections=connections, **kwargs)
         self.rules = in_order(rules)
         self._comes_again = by_the_clock(rules)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from floodmark.core.rules.kinds import connections_of
 from floodmark.errors import FloodmarkError, exit_code, message
 from floodmark_airflow import settings
 from floodmark_airflow.tasks.steps import Steps
@@ -35,7 +36,7 @@ class RuleRunOperator(SubmitOperator):
     """
 
     def __init__(self, *, rule: Rule, **kwargs: Any):
-        super().__init__(spark=rule.spark, about=rule.rule, **kwargs)
+        super().__init__(spark=rule.spark, about=rule.rule, connections=connections_of(rule), **kwargs)
         self.rule = rule
 
     def execute(self, context: Context) -> None:

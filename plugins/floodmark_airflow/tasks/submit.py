@@ -19,12 +19,13 @@ from floodmark.core.application.failure import ending_in
 from floodmark.errors import Final, Refused
 from floodmark_airflow import settings
 from floodmark_airflow.lineage import tables
+from floodmark_airflow.tasks import connections as airflow_connections
 from floodmark_airflow.tasks.processtree import kill_tree
 from floodmark_airflow.tasks.scratch import scratch
 from floodmark_airflow.tries import run_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Connection, Context
@@ -47,17 +48,24 @@ class RuleSubmitHook(SparkSubmitHook):
     of memory.
     """
 
-    def __init__(self, *, env_vars: Mapping[str, str], **kwargs: Any):
+    def __init__(self, *, env_vars: Mapping[str, str], secrets: Mapping[str, str] | None = None, **kwargs: Any):
+        """`secrets`: more variables, which no command line may show."""
         super().__init__(env_vars=dict(env_vars), **kwargs)
         self.printed_code: int | None = None
         # The connection says where Spark runs; without this variable, the job's own default would apply.
         self._env_vars = {**env_vars, "FLOODMARK_MASTER": str(self._connection["master"])}
-        self._env = self._env_vars  # also for Kubernetes, where the provider passes them only to a driver in a pod
+        # Also for Kubernetes, where the provider passes variables only to a driver in a pod.
+        self._env, self._secrets = self._env_vars, dict(secrets or {})
 
     def _resolve_connection(self) -> dict[str, Any]:
         """The provider's, which would take yarn if there is no connection; Floodmark takes this machine."""
         resolved: dict[str, Any] = super()._resolve_connection()
         return {**resolved, "master": LOCAL} if spark_connection() is None else resolved
+
+    def _build_spark_submit_command(self, application: str) -> list[str]:
+        command: list[str] = super()._build_spark_submit_command(application)
+        self._env = {**(self._env or {}), **self._secrets}  # the provider has just set it to `env_vars`
+        return command
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """Run to the end. Raises AirflowFailException if the exit code says that a retry can't help."""
@@ -91,14 +99,16 @@ class RuleSubmitHook(SparkSubmitHook):
 
 
 class SubmitOperator(SparkSubmitOperator):
-    """Base of operators that start a Spark application for rules; `about`: a part of its name.
+    """Base of operators that start a Spark application for rules.
+
+    `about`: a part of its name; `connections`: the names of those that the rules name.
 
     No field holds text of a rule file as a template, as Jinja in it could read Airflow's connections and variables.
     """
 
     template_fields = ("application_args",)
 
-    def __init__(self, *, spark: SparkSettings, about: str, **kwargs: Any):
+    def __init__(self, *, spark: SparkSettings, about: str, connections: Collection[str], **kwargs: Any):
         super().__init__(
             conn_id=CONNECTION,
             application=str(settings.APPLICATION),
@@ -108,7 +118,7 @@ class SubmitOperator(SparkSubmitOperator):
             durable=False,  # the ledger holds the state; Airflow's own would treat a cleared task as done
             **kwargs,
         )
-        self.spark = spark
+        self.spark, self.connections = spark, connections
         self.scratch: dict[str, str] = {}
 
     def submit(self, context: Context, words: Sequence[str], backlog: int | None = None) -> None:
@@ -143,6 +153,7 @@ class SubmitOperator(SparkSubmitOperator):
     def _get_hook(self) -> RuleSubmitHook:
         return RuleSubmitHook(
             env_vars={**environment(), **self.scratch},
+            secrets=airflow_connections.environment(self.connections),
             conf=self.conf,
             conn_id=self._conn_id,
             jars=self.jars,

@@ -7,9 +7,17 @@ from typing import Any
 from floodmark.audit.effects.moves import Allowance
 from floodmark.audit.effects.sinktables import PREFIX, Sink, Sinks
 from floodmark.audit.effects.undone import is_allowed, is_undo
-from floodmark.audit.evidence import Tally
+from floodmark.audit.evidence import LogEntry, Tally
 from floodmark.audit.ledger.named import ATTEMPTS, BACKFILLS, SEAL, Named
 from floodmark.audit.ledger.story import Epoch, Generation
+
+
+def is_forget(entry: LogEntry, table: str, ledger: str) -> bool:
+    """Whether the commit belongs to a forget; `floodmark.audit.forgotten` checks these."""
+    ours = f"floodmark/{ledger}/"
+    return not table.startswith(PREFIX) and any(
+        app.startswith(ours) and app.endswith("/forget") for app, _ in entry.transactions
+    )
 
 
 def epoch_in(generation: Generation, number: int) -> Epoch | None:

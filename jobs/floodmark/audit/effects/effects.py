@@ -136,6 +136,11 @@ class Effects:
         for table, first in self._begins.items():
             pruned = self.notes.tally(table).pruned
             what = f"{pruned} of its commits cannot be looked up: the log begins at version {first}"
+            forget = self.tables.forgot_at(table, first)
+            if forget is not None:
+                what += f", because forget {forget.number} removed its older entries and files ({forget.row.at} by "
+                what += f"{forget.row.run}); the ledger keeps the digests of these commits, and one of the rows that "
+                what += "stayed"
             self.notes.findings.append(Finding("unknown", what, table=table, commit=first))
 
     def _absence(self, table: str, address: str) -> str:

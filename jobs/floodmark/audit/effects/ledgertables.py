@@ -10,6 +10,7 @@ from typing import Literal
 from floodmark.audit.effects.moves import LogReplay, replay_log
 from floodmark.audit.effects.sinktables import PREFIX, Sinks, tables_of
 from floodmark.audit.evidence import TableLog
+from floodmark.audit.ledger.forgets import Forget
 from floodmark.audit.ledger.named import (
     Named,
     address_of,
@@ -120,6 +121,11 @@ class Tables:
         for one in (one for generation in self.story.generations for one in named_in(generation, self.ledger)):
             found.setdefault(self.address(one.table, one.generation), []).append(one)
         return found
+
+    def forgot_at(self, table: str, commit: int) -> Forget | None:
+        """The forget after which a table's log starts with this commit."""
+        forgets = (forget for generation in self.story.generations for forget in generation.forgets)
+        return next((one for one in forgets if one.left.get(table, {}).get("commit") == commit), None)
 
     @property
     def verdict(self) -> Literal["broken", "unknown"]:

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from floodmark.audit.evidence import Finding, Row
 from floodmark.audit.ledger.chain import NEWEST_FORMAT, broken, intent_hash, lacks_digests, sha
+from floodmark.audit.ledger.forgets import Forget, follow
+from floodmark.audit.ledger.shapes import (
+    check_backfill,
+    check_counts,
+    check_entry,
+    check_rule,
+    check_tables,
+    check_undone,
+    check_written,
+    places,
+    sinks_back,
+    whole,
+)
 
 
 @dataclass
@@ -74,7 +87,13 @@ class Generation:
     begun: Mapping[str, Any]
     epochs: list[Epoch] = field(default_factory=list)
     backfills: list[Backfill] = field(default_factory=list)
+    forgets: list[Forget] = field(default_factory=list)
     seal: Mapping[str, Any] | None = None
+
+    @property
+    def is_forgetting(self) -> bool:
+        """Whether a forget has not ended."""
+        return bool(self.forgets) and self.forgets[-1].is_open
 
     @property
     def last(self) -> Mapping[str, Any]:
@@ -151,6 +170,8 @@ class Story:
     def _followed(self, row: Row, body: Mapping[str, Any]) -> None:
         if self._failed and row.kind not in ("seal", "abandoning"):
             self._fault(row, f"a {row.kind} after a failed check, without a decision about it")
+        if self._now.is_forgetting and row.kind != "seal":
+            self._fault(row, f"a row ({row.kind}) while forget {len(self._now.forgets)} was open")
         of_backfill = row.kind in ("backfill", "backfilled")
         if self._filling is not None and not of_backfill and row.kind != "seal":
             self._fault(row, f"a row ({row.kind}) while backfill {self._filling.number} was open")
@@ -193,7 +214,7 @@ class Story:
             self._fault(row, "a generation begins though the one before it was not sealed")
         if seal is not None and (seal["successor"], seal["token"]) != (row.generation, row.token):
             self._fault(row, "a generation begins that no seal announced")
-        _check_tables(body)
+        check_tables(body)
         self.generations.append(Generation(row.generation, row.token, body))
 
     def _intend(self, row: Row, body: Mapping[str, Any]) -> None:
@@ -204,13 +225,13 @@ class Story:
         if row.epoch != number or row.attempt != 1:
             self._fault(row, f"expected epoch {number}, attempt 1, found epoch {row.epoch}, attempt {row.attempt}")
         before = self._now.last
-        _check_rule(body)
+        check_rule(body)
         epoch = Epoch(row.generation, row.epoch, body, intent_hash(row, body), row.attempt, self.moved, before=before)
         epoch.undigested = row.attempt if lacks_digests(body) else 0
         self._now.epochs.append(epoch)
         if body["watermark_before"] != before["watermark"]:
             self._fault(row, f"the watermark before: {body['watermark_before']}, the ledger had {before['watermark']}")
-        if _sinks_back(before["watermark"], body["watermark"]):
+        if sinks_back(before["watermark"], body["watermark"]):
             self._fault(row, f"the watermark goes back, from {before['watermark']} to {body['watermark']}")
 
     def _intend_again(self, row: Row, body: Mapping[str, Any], epoch: Epoch) -> None:
@@ -229,9 +250,9 @@ class Story:
             self._fault(row, f"a {row.kind} of epoch {row.epoch} without its intent")
             return
         if row.kind == "commit":
-            _check_tables(body)
-            _check_counts(body)
-        _ = _whole(body["lost"]) if row.kind == "lost" else None
+            check_tables(body)
+            check_counts(body)
+        _ = whole(body["lost"]) if row.kind == "lost" else None
         epoch.result, epoch.end = {"commit": "committed", "lost": "lost"}[row.kind], body
         if body["intent"] != epoch.intent_hash:
             self._fault(row, "the row names another intent than the epoch's")
@@ -251,13 +272,13 @@ class Story:
         epoch = self._open
         if epoch is None or not epoch.abandoning or (row.epoch, body["intent"]) != (epoch.number, epoch.intent_hash):
             return self._fault(row, f"epoch {row.epoch} was abandoned without a row that announced it")
-        _check_entry(body)
-        _check_undone(body)
+        check_entry(body)
+        check_undone(body)
         epoch.result, epoch.end = "abandoned", body
         for name in ("watermark", "maxima", "heard"):
             if body.get(name) != epoch.before.get(name):
                 self._fault(row, f"`{name}` is not what it was before the abandoned epoch")
-        if _places(body) != _places(epoch.before):
+        if places(body) != places(epoch.before):
             self._fault(row, "the sources are not where they were before the abandoned epoch")
         return None
 
@@ -268,7 +289,7 @@ class Story:
             if (body["number"], row.attempt) != (number, 1):
                 self._fault(row, f"expected backfill {number}, attempt 1, found backfill {body['number']}, "
                             f"attempt {row.attempt}")  # fmt: skip
-            _check_backfill(body)
+            check_backfill(body)
             found = Backfill(row.generation, number, body, hashed, row.attempt, self.moved, epoch=row.epoch)
             self._now.backfills.append(found)
             return
@@ -281,17 +302,21 @@ class Story:
         if backfill is None or body["intent"] != backfill.intent_hash:
             self._fault(row, "the end of a backfill without its intent")
             return
-        _check_written(body)
-        _ = [_whole(body["removed"][table]) for table in body["tables"]]
+        check_written(body)
+        _ = [whole(body["removed"][table]) for table in body["tables"]]
         backfill.result, backfill.end = "committed", body
 
     def _seal(self, row: Row, body: Mapping[str, Any]) -> None:
-        _ = _whole(body["successor"]), str(body["token"])
+        _ = whole(body["successor"]), str(body["token"])
         self._now.seal, self._failed = body, False
 
     def _live(self, row: Row, body: Mapping[str, Any]) -> None:
         """A lifecycle change: it moves no epoch. Only a retired rule is dropped; a drop ends before anything else."""
         what = body["what"]
+        if what in ("forgetting", "forgot"):
+            busy = self._is_open or self._dropping or self._now.seal is not None
+            self.findings += [broken(row, fault) for fault in follow(self._now.forgets, row, body, busy)]
+            return
         due = {
             "retired": not self._retired,
             "returned": self._retired and not self._dropping,
@@ -320,80 +345,3 @@ class Story:
             return self._fault(row, f"a move of {table}, which is not a sink of the generation")
         self.moved = {**self.moved, ids[-1]: place}
         return None
-
-
-def _whole(found: Any) -> int:
-    """A whole number of the ledger. Raises TypeError for other numbers, and for a text that reads like one."""
-    if type(found) is not int:
-        raise TypeError(f"expected a whole number, found {found!r}")
-    return found
-
-
-def _check_tables(body: Mapping[str, Any]) -> None:
-    """Raise AttributeError, KeyError, TypeError or ValueError if a field that is read later is missing or unfit."""
-    _ = _whole(body["output_rows"]), [_whole(rows) for rows in body.get("rejected", {}).values()]
-    _ = [table + id_ for table, id_ in body["table_ids"].items()]
-    _check_entry(body)
-    _check_expected([body])
-    _check_written(body)
-
-
-def _check_written(body: Mapping[str, Any]) -> None:
-    for written in body["tables"].values():
-        _ = _whole(written["version"]), _whole(written["commit"]), _whole(written["rows"])
-
-
-def _check_undone(body: Mapping[str, Any]) -> None:
-    for written in body["tables"].values():
-        _ = _whole(written["version"]), _whole(written["commit"]), [_whole(one) for one in written["undoes"]]
-
-
-def _places(body: Mapping[str, Any]) -> list[str]:
-    """The offsets of an entry, as text."""
-    return str(body["entry"]).rstrip("\n").split("\n")[2:]
-
-
-def _check_rule(body: Mapping[str, Any]) -> None:
-    """The same for an intent."""
-    rule = json.loads(body["rule"])
-    _ = rule["qos"], dict(rule["streams"]), [(sink["kind"], sink["address"], sink["qos"]) for sink in rule["sinks"]]
-    _check_entry(body)
-    _check_counts(body)
-
-
-def _check_entry(body: Mapping[str, Any]) -> None:
-    """The same for the offsets and the watermark, in a row that begins, announces or ends an epoch."""
-    _ = body["entry"].split("\n"), body["maxima"]
-    _ = None if body["watermark"] is None else _whole(body["watermark"])
-
-
-def _check_counts(body: Mapping[str, Any]) -> None:
-    counts = body["counts"].values()
-    _ = [_whole(one[part]) for one in counts for part in ("read", "filtered", "dead", "late", "folded")]
-    _ = [_whole(one.get("dropped", 0)) for one in counts]
-    _check_expected(counts)
-
-
-def _check_expected(bodies: Iterable[Mapping[str, Any]]) -> None:
-    _ = [_whole(one["failed"]) + _whole(one["taken"]) for body in bodies for one in body.get("expected", {}).values()]
-
-
-def _check_backfill(body: Mapping[str, Any]) -> None:
-    """The same for a backfill's intent."""
-    rule = json.loads(body["rule"])
-    _ = [(sink["kind"], sink["address"]) for sink in rule["sinks"]]
-    _check_counts(body)
-    _ = str(body["column"]), [_whole(body[name]) for name in ("begin", "end", "high", "shift", "upto")]
-    _ = dict(body["restated"]), str(body["entry"]), _whole(body.get("low", body["begin"]))
-    for one in body.get("rewrites", {}).values():
-        _ = str(one["since"]), str(one["upto"]), [str(commit) for commit in one["commits"]]
-        _ = _whole(one["left"]["rows"]), _whole(one["came"]["rows"]), dict(body["maxima"])
-    for one in body.get("state", {}).values():
-        _ = str(one["column"]), _whole(one["begin"]), _whole(one["end"])
-    _ = [_whole(one) for one in (*body.get("keys", {}).values(), *(at for gap in body.get("gaps", ()) for at in gap))]
-    digests = (body["results"], *body.get("taken", {}).values())
-    _ = [digest[name] for digest in digests for name in ("rows", "high", "low")]
-
-
-def _sinks_back(before: int | None, after: int | None) -> bool:
-    return before is not None and (after is None or after < before)

@@ -22,7 +22,7 @@ from floodmark.core.protocol.digests import LOW, MIDDLE, Digest, digest_of
 from floodmark.core.protocol.presence import Presence
 from floodmark.core.rules.kinds import SinkCan, SinkKind, SourceCan, SourceKind
 from floodmark.core.rules.sinks.upserts import Effect
-from floodmark.core.text.ddl import columns_of
+from floodmark.core.text.ddl import columns_of, delta_name
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import HistoryGone, NotOwned, NotThereYet, WrongColumn
 from floodmark.ledger.comparing import Committed
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 Row: TypeAlias = tuple[Any, ...]
 
 EPOCH = datetime(1970, 1, 1)  # as Spark hands out a TIMESTAMP in a process whose zone is UTC
-_AS_DELTA = {"bigint": "long", "int": "integer", "smallint": "short", "tinyint": "byte"}
 
 
 @dataclass
@@ -83,8 +82,7 @@ class FakeSource(Stepped):
         return json.dumps({"of": self._rows.id, "rows": count})
 
     def columns(self) -> dict[str, str]:
-        spelt = ((column.name, str(column.type)) for column in columns_of(self._said.columns))
-        return {name: _AS_DELTA.get(kind.lower(), kind.lower()) for name, kind in spelt}
+        return {column.name: delta_name(column.type) for column in columns_of(self._said.columns)}
 
     def start(self) -> str:
         return self.end() if self._starts_at == "latest" else self._line(0)

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from floodmark.core.lifecycle.retention import Limit
     from floodmark.core.rules.rule import EpochLimits
 
-MALFORMED = "_floodmark_malformed"  # a column of `frame`: what is wrong with a record that is none, else null
+# All frames of a source may have this text column more. In a row that could be read it is null; else it says where the
+# record is, and how it begins. Such a row is dead, or stops the run.
+MALFORMED = "_floodmark_malformed"
+SHOWN = 200  # characters of a record in it
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,9 @@ def static_conf(driver_memory: str, shuffle_partitions: int) -> dict[str, str]:
         # By default 100 pieces of generated code, half of what one rule needs; several rules would compile theirs each
         # time.
         "spark.sql.codegen.cache.maxEntries": "2000",
+        # Rows that an epoch keeps for its second pass live for seconds. To compress them takes a third of the time in
+        # which Spark parses them from JSON.
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         # Beyond the year 2262, other readers cannot read INT96, the default, as microseconds.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",

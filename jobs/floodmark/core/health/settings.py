@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Mapping
 
+from floodmark.core.application.connections import PREFIXES
 from floodmark.core.health.checks import Check, ok, warning
 from floodmark.core.rules.installation import VARIABLES
 
@@ -91,7 +92,8 @@ def _variables(env: Mapping[str, str]) -> Check:
 
 def _slips(env: Mapping[str, str]) -> list[Check]:
     """Warnings about variables that nothing reads."""
-    unknown = sorted(name for name in env if name.startswith("FLOODMARK_") and name not in {*KNOWN, *OTHERS})
+    ours = (name for name in env if name.startswith("FLOODMARK_") and not name.startswith(PREFIXES))
+    unknown = sorted(name for name in ours if name not in {*KNOWN, *OTHERS})
     return [
         warning(name, _nearest(name), "a setting that nothing reads", "fix the name, or unset it") for name in unknown
     ]

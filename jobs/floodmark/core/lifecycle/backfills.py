@@ -185,9 +185,11 @@ def is_still_valid(interval: Interval, basis: Head, now: Head) -> bool:
     """Whether results computed from the head `basis` may still be put into the sinks at the head `now`.
 
     asked: of `basis`. An interval that has become final since may have got rows that were not computed. Once a stream
-    has gained a column, the computed results lack it.
+    has gained a column, the computed results lack it. Once rows are forgotten, a retry counts other late and dead ones.
     """
     if (basis.generation, basis.token, basis.columns) != (now.generation, now.token, now.columns):
+        return False
+    if basis.forgets != now.forgets:
         return False
     since = [span for number, span in now.backfills.items() if number not in basis.backfills]
     overlapped = any(span.begin < interval.end and interval.begin < span.end for span in since)

@@ -1,7 +1,7 @@
-"""Decides what upkeep may remove from a table, and when it is due. Pure.
+"""Decides what upkeep may remove from a table, and when it is due; and the steps by which rows are forgotten. Pure.
 
 A file can go once no needed version has it, and a log entry once a checkpoint repeats it. If it is old enough,
-everything before the first needed version goes.
+everything before the first needed version goes. When rows are forgotten, everything before the newest version goes.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 
-from floodmark.core.lifecycle.life import UNFINISHED, check_unsealed
+from floodmark.core.lifecycle.life import UNFINISHED, check_not_forgetting, check_unsealed
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import SEAL
-from floodmark.core.rules.model import CleanUp
+from floodmark.core.rules.model import CleanUp, Rule
 from floodmark.core.text.durations import HOUR
 from floodmark.errors import Refused
 
@@ -103,6 +104,7 @@ def check_maintainable(head: Head, name: str) -> None:
     check_unsealed(head, name)
     if head.dropping is not None:
         raise Refused(f"rule {name}: {UNFINISHED}")
+    check_not_forgetting(head, name)
 
 
 def awaited(head: Head, recorded: Mapping[str, int | None]) -> dict[str, str]:
@@ -124,3 +126,44 @@ def awaited(head: Head, recorded: Mapping[str, int | None]) -> dict[str, str]:
 def is_rewrite_due(files: int, rows: int, dead: int) -> bool:
     """Whether to rewrite a state table. `rows`: in its files; `dead`: of them, those no longer needed, at least."""
     return files >= MAX_FILES or (dead >= WORTH_ROWS and 2 * dead >= rows)
+
+
+class ForgetStep(Enum):
+    """The next step by which rows leave a table. Each leads to the one below it."""
+
+    REWRITE = "commit the rows that stay in place of all rows"
+    MARK = "commit an entry without rows, with which the log can start"
+    PURGE = "write a checkpoint of the newest version, and remove all older files and log entries"
+
+
+def forget_step(recorded: int | None, number: int, rows: int) -> ForgetStep:
+    """The step that a table is at, given the version that it has recorded for the app of forgets.
+
+    number: of the forget in the generation; rows: how many match. Without any, the table is not rewritten.
+    """
+    if recorded is not None and recorded >= mark_version(number):
+        return ForgetStep.PURGE
+    return ForgetStep.MARK if rows == 0 or recorded == rewrite_version(number) else ForgetStep.REWRITE
+
+
+def rewrite_version(number: int) -> int:
+    """The app transaction's version of the commit without the forgotten rows."""
+    return 2 * number - 1
+
+
+def mark_version(number: int) -> int:
+    """The same of the commit with which the log starts afterwards."""
+    return 2 * number
+
+
+def newest_by(rule: Rule, state: str) -> tuple[str, ...] | None:
+    """The columns of which a state table holds the newest row alone; None for a table in which every row counts.
+
+    Without its newest row, such a key would have an older one again. So rows that newer ones replaced go as well.
+    """
+    if rule.process is not None:
+        process = rule.process
+        names = () if state in process.state else ("name",)
+        return (*process.key, *names) if state in process.tables else None
+    collected = rule.query.collected
+    return tuple(collected.keys) if collected is not None and state == collected.held else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import Life
+from floodmark.core.protocol.records.rows import Forgetting, Life, sha
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import Refused, Retired
 
@@ -75,6 +75,8 @@ def describe_pending(head: Head) -> str | None:
     """The open epoch, backfill or change of generation, in words; None if there is none."""
     if head.seal is not None:
         return f"a {head.seal.why} has not finished"
+    if head.forgetting is not None:
+        return "a forget has not finished: some of the rule's own tables may still have the rows"
     if head.backfill is not None:
         return f"backfill {head.backfill.number} is open: the sinks may have some of its results"
     if head.abandoning:
@@ -92,8 +94,7 @@ def retiring(head: Head, name: str, as_is: bool) -> Life | None:
         return None
     if found and not as_is:
         raise Refused(
-            f"rule {name}: {found}. `floodmark run {name}` finishes it first; with --as-is, the rule is retired as "
-            "it is"
+            f"rule {name}: {found}. {_way_to_finish(head, name)} first; with --as-is, the rule is retired as it is"
         )
     return Life(what="retired")
 
@@ -138,3 +139,46 @@ def check_droppable(head: Head, name: str) -> None:
 def _check_dropped(head: Head, name: str) -> None:
     if head.dropping is not None:
         raise Refused(f"rule {name}: a drop of {', '.join(head.dropping.tables)} has not finished: {GOES_ON}")
+
+
+def check_not_forgetting(head: Head, name: str) -> None:
+    """Raise Refused while rows are being forgotten: between two of its steps the rule's tables do not fit together."""
+    if head.forgetting is not None:
+        raise Refused(
+            f"rule {name}: a forget has not finished: `floodmark forget {name}` with the same --where continues it. If "
+            f"the condition is lost, `floodmark reset {name}` starts over"
+        )
+
+
+def condition_digest(ledger: str, where: str) -> str:
+    """What a ledger, by its id, keeps of a condition: not its text, which may name a person."""
+    return sha(f"{ledger}\n{where.strip()}")
+
+
+def check_forgettable(head: Head, name: str, condition: str) -> Forgetting | None:
+    """The forget that is to be continued, if one has not finished. Raises Refused if rows cannot be forgotten now.
+
+    condition: its digest.
+    """
+    check_name(head, name)
+    check_unsealed(head, name)
+    _check_dropped(head, name)
+    if head.forgetting is not None:
+        if head.forgetting.condition != condition:
+            raise Refused(
+                f"rule {name}: a forget with another condition has not finished; the ledger keeps only a digest of it. "
+                f"Repeat it with the --where of that time. If that is lost, `floodmark reset {name}` starts over"
+            )
+        return head.forgetting
+    pending = describe_pending(head)
+    if pending is not None:
+        raise Refused(f"rule {name}: {pending}. {_way_to_finish(head, name)}, then forget")
+    return None
+
+
+def _way_to_finish(head: Head, name: str) -> str:
+    if head.failed is not None:
+        return f"A check has failed: `floodmark status {name}` says what to do"
+    if head.forgetting is not None:
+        return f"`floodmark forget {name}` with the same --where finishes it"
+    return f"`floodmark run {name}` finishes it"

@@ -15,6 +15,8 @@ from floodmark.core.rules.sinks.sinkcolumns import QUARANTINE_COLUMNS
 from floodmark.core.sql import analyse_expression
 from floodmark.errors import Refused, SqlAt
 
+MALFORMED_RECORD = "malformed record: "  # begins the reason of a dead row that is no row: nothing of it could be read
+
 
 def replay_of(
     head: Head, stream: str | None, where: str | None, corrections: Iterable[str], columns: Collection[str]
@@ -47,12 +49,13 @@ def _correction(text: str, columns: Collection[str]) -> tuple[str, str]:
 def check_replay(replay: Replay) -> None:
     """Raise Refused for SQL that is not allowed. A replay from a ledger may be older than these checks."""
     if replay.where is not None:
-        _check("--where", replay.where)
+        check_expression("--where", replay.where)
     for name, sql in replay.corrected.items():
-        _check(f"--set {name}", sql)
+        check_expression(f"--set {name}", sql)
 
 
-def _check(option: str, sql: str) -> None:
+def check_expression(option: str, sql: str) -> None:
+    """Raise Refused, naming the option, for SQL over one row that is not allowed."""
     try:
         analyse_expression(sql)
     except SqlAt as fault:
@@ -69,7 +72,8 @@ def wanted(replay: Replay, earlier: Iterable[Replay], lost: Collection[int]) -> 
     for one in (*earlier, replay):
         check_replay(one)
     before = "".join(f" WHEN {_matches(one, lost)} THEN false" for one in earlier)
-    return f"CASE{before} WHEN {_matches(replay, lost)} THEN true ELSE false END"
+    unread = f" WHEN startswith(_reason, '{MALFORMED_RECORD}') THEN false"
+    return f"CASE{unread}{before} WHEN {_matches(replay, lost)} THEN true ELSE false END"
 
 
 def _matches(replay: Replay, lost: Collection[int]) -> str:

@@ -10,8 +10,9 @@ from floodmark.core.text.tablenames import about_table
 from floodmark.errors import Refused
 
 LOG, FILES = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
+RECORDS = "retention.ms"  # of Kafka's topics
 DEFAULTS = {LOG: "interval 30 days", FILES: "interval 7 days"}  # Delta's own
-_WHAT = {LOG: "log entries", FILES: "replaced files"}
+_WHAT = {LOG: "log entries", FILES: "replaced files", RECORDS: "records"}
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class Limit:
         """For people: what is at risk, and what to do."""
         if self.lost:
             return (
-                f"stream {self.stream}: the source has lost the log entries of unread input, so the next run stops; "
-                "restore them, or start over with `floodmark reset`"
+                f"stream {self.stream}: the source has lost {_WHAT[self.setting]} of unread input, so the next run "
+                "stops; restore them, or start over with `floodmark reset`"
             )
         waited, kept = _rough(self.waited_us), _rough(self.retention_us)
         what = f"input that is not read yet has waited for {waited}; the source keeps {_WHAT[self.setting]} for {kept}"

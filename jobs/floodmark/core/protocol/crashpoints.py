@@ -91,6 +91,19 @@ UPKEEP_POINTS = (
     "maintain.commit.before",
     "maintain.commit.after",
 )
+FORGET_POINTS = (
+    "forget.before",
+    "forget.announced",
+    "forget.rewritten",
+    "forget.marked",
+    "forget.checkpoint.during",
+    "forget.checkpoint.after",
+    "forget.files.during",
+    "forget.log.during",
+    "forget.state.removed",
+    "forget.commit.before",
+    "forget.commit.after",
+)
 COMPACT_POINTS = ("compact.before", "compact.after")
 LOOK_EVERY = 0.05  # seconds between two checks of the file
 

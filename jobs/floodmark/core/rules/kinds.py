@@ -24,6 +24,7 @@ Bound: TypeAlias = Literal["max_files", "max_bytes", "max_rows", "max_seconds"]
 SOURCES: dict[str, str] = {
     "delta": "floodmark.connectors.delta.kind:SOURCE",
     "files": "floodmark.connectors.files.kind:SOURCE",
+    "kafka": "floodmark.connectors.kafka.kind:SOURCE",
 }
 SINKS: dict[str, str] = {
     "delta": "floodmark.connectors.delta.kind:SINK",
@@ -117,6 +118,11 @@ def _named(kind: str, known: Mapping[str, str]) -> object:
         raise Refused(f"expected one of the kinds {', '.join(known)}, found {kind}, which is not registered here")
     module, _, name = known[kind].partition(":")
     return getattr(import_module(module), name)
+
+
+def connections_of(rule: Rule) -> set[str]:
+    """The names of the connections that the rule's streams name, each by the key `connection` of its kind."""
+    return {str(stream.options["connection"]) for stream in rule.streams.values() if "connection" in stream.options}
 
 
 def tables_read(rule: Rule) -> dict[str, str]:

@@ -6,9 +6,9 @@ This package imports the parser only when a query is analysed, because that impo
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from floodmark.core.sql.query import Query, analyse, analyse_expression, columns_in, output_columns
+    from floodmark.core.sql.query import Query, analyse, analyse_expression, columns_in, literals_in, output_columns
 
-__all__ = ["Query", "analyse", "analyse_expression", "columns_in", "output_columns"]
+__all__ = ["Query", "analyse", "analyse_expression", "columns_in", "literals_in", "output_columns"]
 
 
 def __getattr__(name: str) -> Any:

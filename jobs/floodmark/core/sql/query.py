@@ -187,6 +187,13 @@ def columns_in(sql: str) -> list[str]:
     return list(dict.fromkeys(column.parts[0].name.lower() for column in found))
 
 
+def literals_in(sql: str) -> list[str]:
+    """The texts and numbers that an expression names, in text order. Raises SqlRefused."""
+    return list(
+        dict.fromkeys(one.name for one in parse_expression(sql, words_of(sql)).find_all(exp.Literal, bfs=False))
+    )
+
+
 def _is_argument(column: exp.Column) -> bool:
     """Whether the column names the argument of an enclosing lambda."""
     name, above = column.parts[0].name.lower(), column.parent

@@ -60,6 +60,12 @@ def columns_of(ddl: str) -> tuple[Column, ...]:
     return found
 
 
+def delta_name(kind: Type) -> str:
+    """The type's name as Delta's logs spell it: `long`, `decimal(10,2)`, `struct`."""
+    spelt = {"bigint": "long", "int": "integer", "smallint": "short", "tinyint": "byte"}
+    return str(kind) if kind.name == "decimal" else spelt.get(kind.name, kind.name)
+
+
 def text_of(columns: tuple[Column, ...]) -> str:
     """The declaration in its canonical spelling."""
     return ", ".join(map(str, columns))

@@ -45,6 +45,14 @@ def sync_commit(address: str, commit: int) -> None:
         _sync(place)
 
 
+def sync_log(address: str, names: Iterable[str]) -> None:
+    """Sync files of a local table's log, such as a checkpoint before the entries that it replaces are removed."""
+    log = Path(address) / "_delta_log"
+    if is_enabled() and log.is_dir():
+        for place in (*(log / name for name in names), log):
+            _sync(place)
+
+
 def sync_table(address: str) -> None:
     """Sync the newest version of a table that may be new, with the folders that were created for it."""
     if is_enabled() and Path(address).is_dir():

@@ -127,17 +127,17 @@ def _write_checksum(address: str) -> None:
         "allFiles": [],
     }
     log = Path(address) / "_delta_log"
-    _write_whole(log / f"{0:020}.crc", json.dumps(checksum, separators=(",", ":")).encode())
+    write_whole(log / f"{0:020}.crc", json.dumps(checksum, separators=(",", ":")).encode())
     for name in (f"{0:020}.json", f"{0:020}.crc"):
         write_sums(log / name)
 
 
 def write_sums(file: Path) -> None:
     """Write Hadoop's checksum beside a local file not written by Spark: Hadoop and the gate detect changes by it."""
-    _write_whole(file.with_name(f".{file.name}.crc"), sums_of(file.read_bytes()))
+    write_whole(file.with_name(f".{file.name}.crc"), sums_of(file.read_bytes()))
 
 
-def _write_whole(file: Path, data: bytes) -> None:
+def write_whole(file: Path, data: bytes) -> None:
     """Write a file completely or not at all.
 
     Half a checksum, left by a full disk or a kill, would contradict an intact file.

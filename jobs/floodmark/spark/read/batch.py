@@ -2,8 +2,9 @@
 
 The frame (`frames.read_range`) is the union of the rule's streams. `_s` is the stream's number, `_k` whether its
 `where` keeps the row, `_t` the event time in microseconds. `_e` is the number of the expression that raised, if any (a
-reason of `rowchecks.Checks`). `_x` has the expectations that the row fails (bits, as in `expecting.Asked`). The columns
-of stream i follow as `s<i>_<column>`.
+reason of `rowchecks.Checks`). `_x` has the expectations that the row fails (bits, as in `expecting.Asked`). `_m` says
+which record could not be read; only the frame of a rule with streams that have such records has it. The columns of
+stream i follow as `s<i>_<column>`.
 An epoch reads this union over the relations that Spark planned for its batch, if they are available.
 """
 
@@ -18,6 +19,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
+from floodmark.core.lifecycle.replays import MALFORMED_RECORD
 from floodmark.core.lifecycle.zones import zone_offset_ms
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.records.rows import Counts
@@ -33,9 +35,9 @@ from floodmark.spark.read.shape import Shape, time_type
 from floodmark.spark.session.constants import uncompiled_constant
 
 # A row's `_kind` is an index into this tuple; the last three are for rows that fail an expectation.
-KINDS = ("filtered", "no_time", "ahead", "late", "folded", "failed", "dropped", "unmet", "stopping")
-EVERY = FILTERED, NO_TIME, AHEAD, LATE, FOLDED, FAILED, DROPPED, UNMET, STOPPING = range(len(KINDS))
-DEAD = NO_TIME, AHEAD, FAILED, UNMET
+KINDS = ("filtered", "no_time", "ahead", "late", "folded", "failed", "malformed", "dropped", "unmet", "stopping")
+EVERY = FILTERED, NO_TIME, AHEAD, LATE, FOLDED, FAILED, UNREAD, DROPPED, UNMET, STOPPING = range(len(KINDS))
+DEAD = NO_TIME, AHEAD, FAILED, UNREAD, UNMET
 CHECKED = FOLDED, DROPPED, UNMET, STOPPING  # rows on which expectations run
 BY_EXPECTATION = {STOPPING: "fail", UNMET: "dead", DROPPED: "drop"}
 REASONS = {
@@ -74,7 +76,7 @@ class Batch:
         self.counts: dict[str, Counts] = {}
         self.maxima: dict[str, int | None] = {}
         self.digests: dict[str, Digest] = {}
-        self._failed: dict[str, int] = {}
+        self._failed: dict[str, dict[int, int]] = {}  # rows by stream and kind
         self._of: dict[str, int] = {}  # rows on which expectations run, by stream
         hashed = reduce(lambda rows, digesting: digesting.hashed(rows), self._digesting, self._frame)
         self._take(hashed.selectExpr(*self._measures()).head())
@@ -103,7 +105,8 @@ class Batch:
         """One CASE for all streams: the kind of a row."""
         watermark = self._limits.watermark
         timed = [str(i) for i, stream in enumerate(self._rule.streams.values()) if stream.event_time]
-        cases = [f"WHEN _e < {rowchecks.SQL} THEN {FAILED}", f"WHEN NOT _k THEN {FILTERED}"]
+        cases = [f"WHEN _m IS NOT NULL THEN {UNREAD}"] if self.shape.malformed else []
+        cases += [f"WHEN _e < {rowchecks.SQL} THEN {FAILED}", f"WHEN NOT _k THEN {FILTERED}"]
         if timed:
             cases.append(f"WHEN _t IS NULL AND _s IN ({', '.join(timed)}) THEN {NO_TIME}")
         for i, latest in enumerate(self._limits.latest.values()):
@@ -147,6 +150,7 @@ class Batch:
             AHEAD: self._limits.latest[name] == NO_LIMIT,
             LATE: self._limits.watermark is None or stream.lateness_us is None,
             FAILED: name not in self.shape.checks,
+            UNREAD: name not in self.shape.malformed,
         }
         kinds = EVERY if any(place == checked for checked, _ in self._checks) else EVERY[:DROPPED]
         return tuple(kind for kind in kinds if not impossible.get(kind))
@@ -156,7 +160,7 @@ class Batch:
         measured = found.asDict()
         for i, name in enumerate(self.shape.streams):
             rows = {kind: measured.get(f"{kind}{i}", 0) for kind in KINDS}
-            self._failed[name] = rows["failed"]
+            self._failed[name] = {kind: rows[KINDS[kind]] for kind in (UNREAD, FAILED)}
             self._of[name] = sum(rows[KINDS[kind]] for kind in CHECKED)
             expected = self.shape.expectations.get(name, ExpectationChecks()).counts(measured, f"_{i}")
             dead = sum(rows[KINDS[kind]] for kind in DEAD)
@@ -175,13 +179,14 @@ class Batch:
             expectationchecks.refuse(rows, "_x", expected, counts, where, self._of[name], self.shape.columns(name))
 
     def _refuse_failed(self) -> None:
-        """Raise InputFault if an expression raises for a row; the message shows the first such row."""
-        for i, (name, rows) in enumerate(self._failed.items()):
-            if rows:
-                found = self._frame.where(f"_s = {i} AND _kind = {FAILED}")
+        """Raise InputFault if a record could not be read, or an expression raises for a row; the message shows one."""
+        for i, (name, counts) in enumerate(self._failed.items()):
+            for kind in (kind for kind, rows in counts.items() if rows):
+                found = self._frame.where(f"_s = {i} AND _kind = {kind}")
                 row = found.withColumn("_reason", self._reason(name)).selectExpr(*self._own(name), "_reason").head()
                 assert row is not None
-                raise InputFault(_failing(self._rule.rule, name, rows, row.asDict()))
+                message = _unread if kind == UNREAD else _failing
+                raise InputFault(message(self._rule.rule, name, counts[kind], row.asDict()))
 
     def earliest(self) -> int | None:
         """The smallest event time of a folded row, in microseconds; computed in a separate pass."""
@@ -218,6 +223,8 @@ class Batch:
 
     def _reason(self, name: str) -> Column:
         cases = " ".join(f'WHEN {kind} THEN "{why}"' for kind, why in REASONS.items())
+        if self.shape.malformed:
+            cases += f" WHEN {UNREAD} THEN concat('{MALFORMED_RECORD}', _m)"
         failures = F.array(*map(F.lit, self.shape.checks.get(name, NONE).reasons))
         unmet = F.when(
             F.col("_kind").isin(*BY_EXPECTATION), self.shape.expectations.get(name, ExpectationChecks()).reason("_x")
@@ -248,6 +255,14 @@ def stamped(rows: DataFrame, epoch: int, stream: str, source: str) -> DataFrame:
 def united(frames: Sequence[DataFrame]) -> DataFrame:
     """The rows and columns of all frames; a column that a frame lacks is null."""
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def _unread(rule: str, stream: str, rows: int, row: dict[str, Any]) -> str:
+    others = "" if rows == 1 else f" ({rows} such records)"
+    return (
+        f"rule {rule}, stream {stream}: {row['_reason']}{others}. Nothing of the epoch was written. Correct the "
+        "`schema` of the stream, or quarantine such records with `on_error: dead`"
+    )
 
 
 def _failing(rule: str, stream: str, rows: int, row: dict[str, Any]) -> str:

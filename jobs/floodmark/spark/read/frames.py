@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 
 from floodmark.connectors.planning.plannedrows import Frames
 from floodmark.connectors.ports.registry import sources
+from floodmark.connectors.ports.source import MALFORMED
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.rules.rule import EventTime, Rule, Stream
 from floodmark.core.sql.words.clock import at_clock
@@ -86,6 +87,8 @@ def tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape, clock: int
     place = list(shape.streams).index(name)
     tags = [f"{place} AS _s", f"{keep} AS _k", f"{time} AS _t", f"{ERROR if checks else 'CAST(NULL AS INT)'} AS _e"]
     tags.append(f"{expectationchecks.FAILED if expected else 'CAST(NULL AS BIGINT)'} AS _x")
+    if shape.malformed:  # a replay's rows come from the dead table, which has no such column
+        tags.append(f"{MALFORMED if MALFORMED in frame.columns else 'CAST(NULL AS STRING)'} AS _m")
     own = (f"{quoted(field.name)} AS {quoted(shape.prefix(name) + field.name)}" for field in mine)
     return _with_nulls(frame.selectExpr(*tags, *own), name, shape)
 
@@ -126,4 +129,5 @@ def _with_nulls(frame: DataFrame, name: str, shape: Shape) -> DataFrame:
         for column, kind in kinds.items()
     }
     ordered = (quoted(column) for kinds in named.values() for column in kinds)
-    return frame.withColumns(others).selectExpr("_s", "_k", "_t", "_e", "_x", *ordered)
+    tags = [name for name in frame.columns if name in ("_s", "_k", "_t", "_e", "_x", "_m")]
+    return frame.withColumns(others).selectExpr(*tags, *ordered)

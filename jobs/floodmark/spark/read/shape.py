@@ -12,6 +12,7 @@ from pyspark.sql.types import DataType, StructField, StructType, TimestampNTZTyp
 
 from floodmark.connectors.columns import check_columns, needed, with_checked_columns
 from floodmark.connectors.ports.registry import sources
+from floodmark.connectors.ports.source import MALFORMED
 from floodmark.core.protocol.records.rows import Columns
 from floodmark.core.rules.rule import Rule, Stream
 from floodmark.core.rules.sinks.sinkcolumns import QUARANTINE_COLUMNS
@@ -30,6 +31,7 @@ class Shape:
 
     By stream: `checks`: expressions that may raise for a row; `expectations`: expectations on rows; `more`: the folded
     columns and those that the expectations read; `older`: columns that are read with the types that they had before.
+    malformed: streams that say which of their records could not be read.
     """
 
     streams: dict[str, StructType]
@@ -37,6 +39,7 @@ class Shape:
     expectations: dict[str, ExpectationChecks] = dataclasses.field(default_factory=dict)
     more: dict[str, StructType] = dataclasses.field(default_factory=dict)
     older: dict[str, dict[str, DataType]] = dataclasses.field(default_factory=dict)
+    malformed: frozenset[str] = frozenset()
 
     def columns(self, name: str) -> StructType:
         """The columns with which a row of a stream is read and quarantined."""
@@ -51,7 +54,7 @@ def shape_of(
 ) -> Shape:
     """The rule's input columns in the tables' present state. `frozen`: those with which a generation with `SELECT *`
     started; `recorded`: those of an open epoch, which is finished with the types that it started with."""
-    found, checks, expected, more, older = {}, {}, {}, {}, {}
+    found, checks, expected, more, older, malformed = {}, {}, {}, {}, {}, set[str]()
     for name, source in sources(rule, home).items():
         columns = source.columns()
         check_columns(rule, name, columns)
@@ -59,6 +62,7 @@ def shape_of(
         _refuse_unknown(name, wanted, columns)
         _refuse_quarantine_columns(name, wanted)
         whole = source.typed(spark)
+        malformed |= {name} if MALFORMED in whole.columns else set()
         older[name] = older_types((recorded or {}).get(name, ()), whole.schema)
         whole = narrowed(whole, older[name])
         table = whole.select(*map(quoted, wanted))
@@ -73,7 +77,8 @@ def shape_of(
             more[name] = timed.schema
     _refuse_mixed_times(rule, found)
     older = {name: types for name, types in older.items() if types}
-    return Shape(found, {name: one for name, one in checks.items() if one}, expected, more, older)
+    checks = {name: one for name, one in checks.items() if one}
+    return Shape(found, checks, expected, more, older, frozenset(malformed))
 
 
 def _refuse_unknown(name: str, wanted: list[str], columns: Mapping[str, str]) -> None:

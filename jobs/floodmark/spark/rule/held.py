@@ -13,6 +13,7 @@ from floodmark.connectors.ports.source import Rewrite
 from floodmark.connectors.preflight import check_replaced, check_sinks_exist
 from floodmark.core.lifecycle.changes import check_state_columns
 from floodmark.core.lifecycle.corrections import counts_of
+from floodmark.core.lifecycle.life import check_not_forgetting
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.records.backfills import Backfill
 from floodmark.core.protocol.records.head import Head
@@ -63,7 +64,12 @@ class HeldRule:
             self._plan_new()
 
     def recover(self, go_on: bool = True) -> bool:
-        """Finish what is open. True if that continued to the end of the input, which `go_on` allows."""
+        """Finish what is open. True if that continued to the end of the input, which `go_on` allows.
+
+        Raises Refused while rows are being forgotten.
+        """
+        if self.head.seal is None:
+            check_not_forgetting(self.head, self._rule.rule)
         while (step := at_the_gate(self.head)) is not Gate.PLAN:
             if self._take(step, go_on):
                 return True

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -59,15 +60,25 @@ def fetch(folder: Path) -> None:
     if java_place() is None:
         raise Refused("expected Java 17 or 21 for Spark's resolver, found no java on PATH and none in JAVA_HOME")
     with tempfile.TemporaryDirectory(prefix="floodmark-jars-") as work:
-        resolved = subprocess.run(  # noqa: S603
-            _command(Path(work)), cwd=work, env=_environment(Path(work)), text=True, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        found = {jar_name(one): Path(work, "ivy", "jars", f"{one.split(':')[0]}_{jar_name(one)}") for one in PACKAGES}
-        if resolved.returncode != 0 or not all(file.is_file() for file in found.values()):
-            log = "\n".join(resolved.stdout.splitlines()[-40:])
-            raise RunFailed(REPOSITORIES.format(log=log, names=", ".join(JARS)))
-        _take(found, folder)
+        found = resolved(PACKAGES, EXCLUDED, Path(work))
+        _take({name: file for name, file in found.items() if name in JARS}, folder)
+
+
+def resolved(packages: Sequence[str], excluded: str, work: Path) -> dict[str, Path]:
+    """The jars of packages and of what they need, by file name, below the folder `work`.
+
+    Raises RunFailed with the end of Spark's log if one of the packages cannot be had.
+    """
+    done = subprocess.run(  # noqa: S603
+        _command(packages, excluded, work), cwd=work, env=_environment(work), text=True, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    found = {file.name.partition("_")[2]: file for file in (work / "ivy" / "jars").glob("*.jar")}
+    missing = {jar_name(one) for one in packages} - set(found)
+    if done.returncode != 0 or missing:
+        log = "\n".join(done.stdout.splitlines()[-40:])
+        raise RunFailed(REPOSITORIES.format(log=log, names=", ".join(map(jar_name, packages))))
+    return found
 
 
 def remove(folder: Path) -> list[Path]:
@@ -103,13 +114,13 @@ def _is_published(file: Path, name: str) -> bool:
     return found is not None
 
 
-def _command(work: Path) -> list[str]:
+def _command(packages: Sequence[str], excluded: str, work: Path) -> list[str]:
     script = work / "nothing.py"  # spark-submit resolves packages before it runs a program
     script.touch()
     return [
         str(Path(_spark_home()) / "bin" / "spark-submit"),
         *("--master", "local[1]", "--deploy-mode", "client", "--conf", f"spark.jars.ivy={work / 'ivy'}"),
-        *("--packages", ",".join(PACKAGES), "--exclude-packages", EXCLUDED, str(script)),
+        *("--packages", ",".join(packages), "--exclude-packages", excluded, str(script)),
     ]
 
 

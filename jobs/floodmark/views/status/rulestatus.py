@@ -89,7 +89,7 @@ class RuleStatus:
             "open_backfill": {"backfill": head.backfill.number, "attempts": head.attempt}
             if head and head.backfill
             else None,
-            "unfinished": head.seal.why if head and head.seal else None,
+            "unfinished": _unfinished(head) if head else None,
             "retired": head.retired if head else None,
             "renamed_to": self._renamed(),
             "dropping": sorted(head.dropping.tables) if head and head.dropping else [],
@@ -231,6 +231,8 @@ def describe_open(head: Head) -> str | None:
     """A message about work that an earlier run left open, and how it continues; None if there is none."""
     if head.seal is not None:
         return f"a {head.seal.why} has not finished; the next run continues it"
+    if head.forgetting is not None:
+        return "a forget has not finished; no run starts until `floodmark forget` is repeated with the same condition"
     if head.failed is not None:
         return head.failed
     if head.backfill is not None:
@@ -242,6 +244,13 @@ def describe_open(head: Head) -> str | None:
         return f"epoch {head.epoch + 1} is being abandoned; the next run finishes that"
     does = "finishes it" if opened_at_qos(head) else "counts it as lost, because its qos is 0"
     return f"epoch {head.epoch + 1} is open (attempt {head.attempt}); the next run {does}"
+
+
+def _unfinished(head: Head) -> str | None:
+    """Why a generation ends, or that rows are being forgotten."""
+    if head.seal is not None:
+        return head.seal.why
+    return None if head.forgetting is None else "forget"
 
 
 def lost_of(head: Head) -> list[int]:

@@ -15,6 +15,7 @@ from floodmark.core.protocol.records.rows import (
     Abandoning,
     Columns,
     Commit,
+    Forgetting,
     Intent,
     Life,
     LogSums,
@@ -46,7 +47,8 @@ class Head:
     that do not lie where their names say, by the ledger's name, where they do; `text_places`: the same when `rule` was
     written; `open_places`: when the text of what is open was. `failed`: the check that what is open failed, as long as
     nobody has decided on it. `corrections`: how many of the backfills corrected a rewritten source. `skipped`: by
-    stream, how many of its commits that remove rows were passed over.
+    stream, how many of its commits that remove rows were passed over. `forgets`: how often rows of this generation were
+    forgotten; `forgetting`: a forget that has not ended.
     """
 
     seq: int
@@ -87,6 +89,8 @@ class Head:
     failed: str | None = None
     corrections: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
+    forgets: int = 0
+    forgetting: Forgetting | None = None
 
     @property
     def reads_from(self) -> Entry:
@@ -140,6 +144,8 @@ def _fold(head: Head | None, row: Row) -> Head:
         raise LedgerBroken(f"ledger row {row.seq} ({row.kind}) belongs to a generation that never started")
     if head.retired is not None and row.kind != "life":
         raise LedgerBroken(f"ledger row {row.seq}: {row.kind} of a rule that was retired {head.retired}")
+    if head.forgetting is not None and row.kind not in ("life", "seal"):
+        raise LedgerBroken(f"ledger row {row.seq}: {row.kind} while forget {head.forgetting.number} was open")
     changed = _FOLLOWS[row.kind](head, row)
     return replace(changed, seq=row.seq, hash=row.hash)
 
@@ -184,6 +190,9 @@ def _still_placed(head: Head, commit: Commit) -> dict[str, str]:
 
 
 def _expect_next(head: Head, row: Row) -> None:
+    """Raise LedgerBroken unless the row is of the next epoch. One that is being abandoned has no other end."""
+    if head.abandoning and row.kind != "abandoned":
+        raise LedgerBroken(f"ledger row {row.seq}: {row.kind} of epoch {row.epoch}, which is being abandoned")
     if head.seal is not None or head.backfill is not None or row.epoch != head.epoch + 1:
         what = f"epoch {head.epoch + 1}" if head.backfill is None else f"the end of backfill {head.backfill.number}"
         raise LedgerBroken(f"ledger row {row.seq}: expected {what}, found {row.kind} of epoch {row.epoch}")
@@ -191,21 +200,15 @@ def _expect_next(head: Head, row: Row) -> None:
 
 def _open(head: Head, row: Row) -> Head:
     _expect_next(head, row)
-    _expect_not_abandoning(head, row)
     intent = Intent.model_validate_json(row.body)
     if head.open is not None and head.open.digest != intent.digest:
         raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was planned again while an intent was open")
-    return replace(head, open=intent, attempt=row.attempt, open_places=_places_of_intent(head, head.open))
-
-
-def _places_of_intent(head: Head, again: Intent | Backfill | None) -> dict[str, str]:
-    """Where the moved sinks lie by the addresses in an intent's text; `again`: the same intent, written before."""
-    return head.places if again is None else head.open_places
+    places = head.places if head.open is None else head.open_places
+    return replace(head, open=intent, attempt=row.attempt, open_places=places)
 
 
 def _commit(head: Head, row: Row) -> Head:
     _expect_next(head, row)
-    _expect_not_abandoning(head, row)
     commit = Commit.model_validate_json(row.body)
     if head.open is None or commit.intent != head.open.digest:
         raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was committed without its intent")
@@ -223,20 +226,12 @@ def _commit(head: Head, row: Row) -> Head:
 
 def _lose(head: Head, row: Row) -> Head:
     _expect_next(head, row)
-    _expect_not_abandoning(head, row)
     lost = Lost.model_validate_json(row.body)
     return replace(_advanced(head, lost, row), lost=lost.lost_epochs, announced_sinks=_announced(head))
 
 
-def _expect_not_abandoning(head: Head, row: Row) -> None:
-    """Raise LedgerBroken if the open epoch is being abandoned, because then it has no other end."""
-    if head.abandoning:
-        raise LedgerBroken(f"ledger row {row.seq}: {row.kind} of epoch {row.epoch}, which is being abandoned")
-
-
 def _abandon(head: Head, row: Row) -> Head:
     _expect_next(head, row)
-    _expect_not_abandoning(head, row)
     if head.open is None or Abandoning.model_validate_json(row.body).intent != head.open.digest:
         raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} is being abandoned, but is not open")
     return replace(head, abandoning=True, failed=None)
@@ -275,29 +270,22 @@ def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
         log_sums=record.log_sums,
         columns=(head.open.columns if head.open else {}) or head.columns,
         replays=head.replays | ({row.epoch: head.open.replay} if head.open and head.open.replay else {}),
-        skipped=head.skipped | (_skipped(head, head.open) if head.open else {}),
+        skipped=head.skipped | _skipped(head),
         open=None,
         attempt=0,
         failed=None,
     )
 
 
-def _skipped(head: Head, done: Intent) -> dict[str, int]:
-    return {name: head.skipped.get(name, 0) + len(commits) for name, commits in done.skipped.items()}
+def _skipped(head: Head) -> dict[str, int]:
+    found = head.open.skipped if head.open else {}
+    return {name: head.skipped.get(name, 0) + len(commits) for name, commits in found.items()}
 
 
 def _seal(head: Head, row: Row) -> Head:
     seal = Seal.model_validate_json(row.body)
-    return replace(
-        head,
-        seal=seal,
-        announced_sinks=_announced(head),
-        open=None,
-        abandoning=False,
-        backfill=None,
-        attempt=0,
-        failed=None,
-    )
+    over: dict[str, Any] = dict.fromkeys(("open", "backfill", "failed", "forgetting"))
+    return replace(head, seal=seal, announced_sinks=_announced(head), abandoning=False, attempt=0, **over)
 
 
 def _announced(head: Head) -> tuple[Sink, ...]:
@@ -314,11 +302,11 @@ def _start_backfill(head: Head, row: Row) -> Head:
     backfill = Backfill.model_validate_json(row.body)
     if head.backfill is not None and head.backfill.digest != backfill.digest:
         raise LedgerBroken(f"ledger row {row.seq}: another backfill than {head.backfill.number}, which is open, begins")
-    if backfill.number != len(head.backfills) + 1:
-        raise LedgerBroken(
-            f"ledger row {row.seq}: expected backfill {len(head.backfills) + 1}, found backfill {backfill.number}"
-        )
-    return replace(head, backfill=backfill, attempt=row.attempt, open_places=_places_of_intent(head, head.backfill))
+    coming = len(head.backfills) + 1
+    if backfill.number != coming:
+        raise LedgerBroken(f"ledger row {row.seq}: expected backfill {coming}, found backfill {backfill.number}")
+    places = head.places if head.backfill is None else head.open_places
+    return replace(head, backfill=backfill, attempt=row.attempt, open_places=places)
 
 
 def _end_backfill(head: Head, row: Row) -> Head:
@@ -370,6 +358,8 @@ def _live(head: Head, row: Row) -> Head:
         "moved": head.dropping is None and life.places.keys() <= head.table_ids.keys(),
         "failed": bool(life.said) and (head.open or head.backfill) is not None,
         "recheck": head.failed is not None,
+        "forgetting": _can_forget(head, life),
+        "forgot": head.forgetting is not None and life.forgotten is not None,
     }
     if row.epoch != head.epoch or not fits[life.what]:
         raise LedgerBroken(f"ledger row {row.seq}: the rule cannot be {life.what} after epoch {head.epoch}")
@@ -383,8 +373,15 @@ def _live(head: Head, row: Row) -> Head:
         "moved": {"places": {**head.places, **life.places}},
         "failed": {"failed": life.said},
         "recheck": {"failed": None},
+        "forgetting": {"forgetting": life.forgetting},
+        "forgot": {"forgetting": None, "forgets": head.forgets + 1},
     }
     return replace(head, **changes[life.what])
+
+
+def _can_forget(head: Head, life: Life) -> bool:
+    busy = (head.open, head.backfill, head.seal, head.dropping, head.forgetting)
+    return busy == (None,) * 5 and life.forgetting is not None and life.forgetting.number == head.forgets + 1
 
 
 _FOLLOWS = {

@@ -12,7 +12,8 @@ A ledger is a list of rows with sequence numbers 1, 2, 3, … chained by hash. I
   Both carry the number of the epoch that they follow; no epoch starts between them, and no offset moves. A correction
   is a backfill of what a rewrite of a source touched; its streams' offsets move behind the rewrite.
 - `life`: the rule is retired, returned, renamed or dropped; its tables were maintained or have moved; an open epoch or
-  backfill failed a check, or will be checked again. An open epoch or backfill stays open.
+  backfill failed a check, or will be checked again. An open epoch or backfill stays open. `forgetting` announces that
+  rows leave the rule's own tables, and `forgot` ends that; nothing else but a seal comes between them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from floodmark.core.rules.rule import Rule
 # Format of the rows' bodies; a reader refuses newer ones. 2: digests. 3: rejected and replayed rows. 4: backfills. 5:
 # rule lifecycle. 6: expectations, upkeep; new columns of streams, and what sinks take of a backfill's results. 7:
 # addresses of sinks' tables that have moved. 8: abandoned epochs, failed checks, an attempt's engine. 9: corrections,
-# commits that were passed over.
+# commits that were passed over; rows that were forgotten.
 FORMAT = 9
 # A ledger that cannot be read cannot be reset either, because the reset is written into it.
 RESTORE = (
@@ -258,22 +259,62 @@ class Tended(Record):
     log_from: int = 0
 
 
+class Forgetting(Record):
+    """Rows are to leave the rule's own tables. `number`: of this forget in the generation, from 1.
+
+    condition: a digest of the condition, never its text, which may name a person. tables: by the ledger's name, each
+    table whose old files and log entries go, with the number of its rows that match. removed: tables of earlier
+    generations, by name with the generation, which go as a whole.
+    """
+
+    number: int
+    condition: str
+    tables: dict[str, int]
+    removed: tuple[str, ...] = ()
+
+
+class Left(Record):
+    """A table after rows were forgotten. `version`: app transaction; `commit`: the first that its log still has.
+
+    gone: rows that left it, those that a newer row of state had replaced included. rows, digest: of all that stayed.
+    """
+
+    version: int
+    commit: int
+    gone: int
+    rows: int
+    digest: Digest
+
+
+class Forgotten(Record):
+    """The rows have left; `tables`: by the ledger's name."""
+
+    number: int
+    tables: dict[str, Left]
+
+
 class Life(Record):
     """A step in the rule's lifecycle; `what`: which one. A retired rule cannot run until it has `returned`.
 
     renamed: `name`, its new name. dropping: the tables to drop, table -> id, by the ledger's names (of state with the
     generation); it is the intent that the row `dropped` completes. maintained: `tended`, by table. moved: `places`, the
     new addresses of sinks that have moved, by the ledger's names. failed: `said`, which check of the open epoch or
-    backfill failed, and how; no run retries it until somebody has decided (recheck, a reset).
+    backfill failed, and how; no run retries it until somebody has decided (recheck, a reset). forgetting: the intent
+    that the row `forgot`, with `forgotten`, completes.
     """
 
     format: int = FORMAT
-    what: Literal["retired", "returned", "renamed", "dropping", "dropped", "maintained", "moved", "failed", "recheck"]
+    what: Literal[
+        "retired", "returned", "renamed", "dropping", "dropped", "maintained", "moved", "failed", "recheck",
+        "forgetting", "forgot",
+    ]  # fmt: skip
     name: str | None = Field(default=None, exclude_if=operator.not_)
     tables: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
     tended: dict[str, Tended] = Field(default_factory=dict, exclude_if=operator.not_)
     places: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
     said: str | None = Field(default=None, exclude_if=operator.not_)
+    forgetting: Forgetting | None = Field(default=None, exclude_if=operator.not_)
+    forgotten: Forgotten | None = Field(default=None, exclude_if=operator.not_)
 
 
 class Text(Record):

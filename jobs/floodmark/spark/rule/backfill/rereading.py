@@ -27,7 +27,7 @@ from floodmark.spark.read.shape import Shape, instant, time_type
 from floodmark.spark.rule.generation import Plan
 
 TIMES, PLACE = "_floodmark_times", "_floodmark_place"
-TAGS = ("_k", "_t", "_e", "_x")  # computed for a row, beside its stream and columns
+TAGS = ("_k", "_t", "_e", "_x", "_m")  # computed for a row, beside its stream and columns
 
 
 def read_interval(

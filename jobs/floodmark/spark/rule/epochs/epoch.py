@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 
@@ -35,6 +36,7 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.expectations import failing
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Failed, Intent, Replay, Written, total
+from floodmark.core.rules.kinds import source_can
 from floodmark.errors import LedgerBroken, ReplayDiffers
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
@@ -140,14 +142,19 @@ class EpochFolder:
             )
         return checkpoint.planned_entry(self._directory, batch_id)
 
-    def _rows(self, entry: Entry, shape: Shape) -> DataFrame:
+    def _rows(self, entry: Entry, shape: Shape, held: ExitStack) -> DataFrame:
         """The batch's rows: the relations that Spark planned for it, or the sources' rows of the range."""
         rule, clock = self._plan.rule, entry.clock_ms * 1000
         replay = self._intents.replay_of(entry)
         if replay is not None:
             return replayed(self._session, rule, shape, self._sites.dead.address, self.head, replay, clock)
         told = relations(self._session, checkpoint.query_id(self._directory), len(rule.streams))
-        return read_range(self._session, rule, self._home, shape, self.head.entry, entry, clock, told)
+        rows = read_range(self._session, rule, self._home, shape, self.head.entry, entry, clock, told)
+        if any(not source_can(stream.kind).planned for stream in rule.streams.values()):
+            # READ and FILES each pass over the rows. A broker would be asked, and its records parsed, twice.
+            rows.persist(StorageLevel.MEMORY_AND_DISK)
+            held.callback(rows.unpersist)
+        return rows
 
     def _effects(self, entry: Entry) -> Commit:
         reopened = self.head.open
@@ -180,7 +187,7 @@ class EpochFolder:
         self, shape: Shape, entry: Entry, reopened: Intent | None, held: ExitStack
     ) -> tuple[Intent, Ready]:
         with self._timed("read"):
-            batch = self._batch(entry, shape)
+            batch = self._batch(entry, shape, held)
         intent = self._intents.of(entry, batch)
         if reopened is not None:
             check_same_reading(self.rule, self.head.epoch + 1, reopened, intent)
@@ -222,10 +229,10 @@ class EpochFolder:
         named = zip((one.site.name for one in ready.prepared), results, strict=True)
         return self._commit(intent, {name: written for name, written in named if written is not None}, ready)
 
-    def _batch(self, entry: Entry, shape: Shape) -> Batch:
+    def _batch(self, entry: Entry, shape: Shape, held: ExitStack) -> Batch:
         rule = self._plan.rule
         latest = latest_times(rule, shape, entry.clock_ms)
-        return Batch(self._rows(entry, shape), rule, shape, Limits(rule.late_below(self.head.watermark), latest))
+        return Batch(self._rows(entry, shape, held), rule, shape, Limits(rule.late_below(self.head.watermark), latest))
 
     def _intend(self, intent: Intent) -> None:
         self._reach("intent.before")

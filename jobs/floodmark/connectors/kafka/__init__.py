@@ -1,0 +1,1 @@
+"""Kafka as a source: topics whose records are rows."""

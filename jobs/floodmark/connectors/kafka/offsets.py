@@ -1,0 +1,121 @@
+"""Offsets in Kafka's topics, and where epochs end. Pure.
+
+A partition's entry is (first, next): the first record that there was when the offset was taken, and the next one to
+read. Where a stream meets a partition for the first time, it starts at `first`, so that a retry starts there, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+Partition: TypeAlias = tuple[str, int]
+
+
+class Ends(NamedTuple):
+    first: int
+    next: int
+
+
+class Range(NamedTuple):
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Topic:
+    """`id`: another one after the topic was deleted and made anew."""
+
+    id: str
+    partitions: Mapping[int, Ends]
+
+    def facts(self) -> dict[str, Any]:
+        return {"id": self.id, "partitions": {str(number): [*ends] for number, ends in sorted(self.partitions.items())}}
+
+    def moved(self, nexts: Mapping[int, int]) -> Topic:
+        """The same, with some partitions read up to another place."""
+        ends = {number: Ends(one.first, nexts.get(number, one.next)) for number, one in self.partitions.items()}
+        return Topic(self.id, ends)
+
+
+@dataclass(frozen=True)
+class KafkaOffset:
+    """`cluster`: Kafka's id of it."""
+
+    cluster: str
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, line: str) -> KafkaOffset:
+        said = json.loads(line)
+        topics = {
+            name: Topic(one["id"], {int(number): Ends(*ends) for number, ends in one["partitions"].items()})
+            for name, one in said["topics"].items()
+        }
+        return cls(said["cluster"], topics)
+
+    def line(self) -> str:
+        topics = {name: one.facts() for name, one in sorted(self.topics.items())}
+        return json.dumps({"cluster": self.cluster, "topics": topics})
+
+    def ends(self) -> dict[Partition, Ends]:
+        return {(name, number): ends for name, one in self.topics.items() for number, ends in one.partitions.items()}
+
+    def moved(self, nexts: Mapping[Partition, int]) -> KafkaOffset:
+        """The same topics, with some partitions read up to another place."""
+        topics = {
+            name: one.moved({number: upto for (topic, number), upto in nexts.items() if topic == name})
+            for name, one in self.topics.items()
+        }
+        return KafkaOffset(self.cluster, topics)
+
+
+def ranges(begin: KafkaOffset, end: KafkaOffset) -> dict[Partition, Range]:
+    """What lies between two offsets, without partitions of which nothing does."""
+    since = {partition: ends.next for partition, ends in begin.ends().items()}
+    found = {place: Range(since.get(place, ends.first), ends.next) for place, ends in end.ends().items()}
+    return {place: one for place, one in found.items() if one.low < one.high}
+
+
+def after(since: KafkaOffset, upto: KafkaOffset, most: int | None) -> KafkaOffset:
+    """The offset at most `most` places beyond `since`: from each partition its share of what waits there."""
+    waiting = ranges(since, upto)
+    total = sum(one.high - one.low for one in waiting.values())
+    if most is None or total <= most:
+        return upto
+    whole = {place: divmod((one.high - one.low) * most, total) for place, one in waiting.items()}
+    shares = {place: share for place, (share, _) in whole.items()}
+    for place in sorted(whole, key=lambda one: -whole[one][1])[: most - sum(shares.values())]:
+        shares[place] += 1
+    known = {place: ends.next for place, ends in since.ends().items()}
+    begun = {place: known.get(place, ends.first) for place, ends in upto.ends().items()}
+    return upto.moved({place: low + shares.get(place, 0) for place, low in begun.items()})
+
+
+def recreated(read: KafkaOffset, now: KafkaOffset) -> list[str]:
+    """The topics that are others now than those that were read."""
+    return [name for name, one in read.topics.items() if name in now.topics and now.topics[name].id != one.id]
+
+
+def shortened(read: KafkaOffset, now: KafkaOffset) -> dict[Partition, int]:
+    """Partitions that end before what was read of them, or are gone, and where they end (0: gone)."""
+    ends = now.ends()
+    known = ((place, one.next) for place, one in read.ends().items() if place[0] in now.topics)
+    found = {place: (ends[place].next if place in ends else 0, upto) for place, upto in known}
+    return {place: end for place, (end, upto) in found.items() if end < upto}
+
+
+def lost(since: KafkaOffset, now: KafkaOffset) -> dict[Partition, Range]:
+    """The records beyond `since` that were removed before they were read."""
+    firsts = {place: ends.first for place, ends in now.ends().items()}
+    found = {place: Range(one.next, firsts.get(place, one.next)) for place, one in since.ends().items()}
+    return {place: one for place, one in found.items() if one.low < one.high}
+
+
+def gaps(wanted: Mapping[Partition, Range], now: KafkaOffset) -> dict[Partition, Range]:
+    """The part of some ranges whose records were removed since."""
+    firsts = {place: ends.first for place, ends in now.ends().items()}
+    found = {place: Range(one.low, min(one.high, firsts.get(place, one.high))) for place, one in wanted.items()}
+    return {place: one for place, one in found.items() if one.low < one.high}

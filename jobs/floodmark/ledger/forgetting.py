@@ -1,0 +1,238 @@
+"""Forgets what lies beside the rows of a rule's own tables: old data files, log entries with statistics, leftovers.
+
+The newest version of a table is all that stays: its files, a checkpoint of it, and its own log entry. Only the rule and
+its pages read these tables; one that has an older version open then misses files, and reads again. Each step can be
+repeated after a kill.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+
+from floodmark.core.lifecycle.cleanup import is_plain
+from floodmark.core.lifecycle.life import check_forgettable, condition_digest
+from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.protocol.places import TableName
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Forgetting, Row
+from floodmark.core.sql import columns_in
+from floodmark.core.text.tablenames import about_named, about_table
+from floodmark.errors import Refused, TableBroken
+from floodmark.ledger.delta import datafiles, tables
+from floodmark.ledger.delta.damage import HINT, listed, unreadable_checkpoint
+from floodmark.ledger.delta.syncing import sync_log
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
+
+LOG = "_delta_log"
+
+
+@dataclass(frozen=True)
+class OwnTable:
+    """A table in the rule's home. `name`: the ledger's; of an earlier generation's state, with the generation."""
+
+    name: str
+    address: str
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is state of an earlier generation, which nothing reads any more."""
+        return bool(re.match(r"state/g\d+/", self.name))
+
+
+def own_tables(head: Head, home: Home) -> list[OwnTable]:
+    """All tables with rows in the rule's home: state, late, dead, and what earlier generations have left of state."""
+    mine = [name for name in head.table_ids if not TableName.parse(name).is_sink]
+    now = [OwnTable(name, str(home.path / TableName.parse(name).in_generation(head.generation))) for name in mine]
+    known = {one.address for one in now}
+    left = sorted(place for place in home.path.glob("state/g*/*") if place.is_dir() and str(place) not in known)
+    return [*now, *(OwnTable(str(place.relative_to(home.path)), str(place)) for place in left)]
+
+
+def check_askable(ledger: LedgerReader, home: Home, where: str) -> Forgetting | None:
+    """The forget that is to be continued, if one has not finished.
+
+    Raises Refused if rows cannot be forgotten now, or if no table has the columns of the condition.
+    """
+    head, wanted = ledger.begun, columns_in(where)
+    asked = check_forgettable(head, home.rule, condition_digest(ledger.id, where))
+    mine = own_tables(head, home)
+    if asked is None and all(lacks(one, wanted) for one in mine):
+        known = "; ".join(f"{one.name}: {', '.join(there)}" for one in mine if (there := _columns(one.address)))
+        raise Refused(
+            f"--where: no table of rule {home.rule} has {', '.join(wanted)}; expected columns of one of them: {known}"
+        )
+    return asked
+
+
+def lacks(one: OwnTable, wanted: Sequence[str]) -> str:
+    """Why a table cannot be looked at; '' if it can. `wanted`: columns, in lower case."""
+    columns = {name.lower() for name in _columns(one.address)}
+    lacking = [name for name in wanted if name not in columns]
+    if not columns:
+        return "no table is there"
+    return f"has no column {', '.join(lacking)}" if lacking else ""
+
+
+def _columns(address: str) -> list[str]:
+    table = tables.open_table(address)
+    return [] if table is None else list(tables.columns_of(table))
+
+
+def check_purgeable(one: OwnTable) -> None:
+    """Refuse a table with features by which delta-rs cannot write a checkpoint."""
+    protocol = DeltaTable(one.address).protocol()
+    if not is_plain(protocol.min_writer_version, protocol.writer_features):
+        said = ", ".join(sorted(protocol.writer_features or [])) or f"writer version {protocol.min_writer_version}"
+        raise Refused(
+            about_named(one.name, f"its old log entries cannot be removed, because it uses {said}. Nothing was changed")
+        )
+
+
+def files_beside(address: str) -> list[Path]:
+    """The Parquet files in a table's folder that its newest version does not have."""
+    live = {Path(file.path.removeprefix("file://")) for file in datafiles.files_of(DeltaTable(address))}
+    return [file for file in files_in(address) if file not in live]
+
+
+def files_in(address: str) -> list[Path]:
+    """The Parquet files in a folder, without those of a log."""
+    return sorted(file for file in Path(address).rglob("*.parquet") if LOG not in file.parts)
+
+
+def unseen_bounds(address: str) -> set[str]:
+    """The columns of which the log has smallest and largest values in files that are gone, in lower case.
+
+    Nobody can tell whose they are.
+    """
+    found = set[str]()
+    for file, bounds in _logged(Path(address) / LOG):
+        if not (Path(address) / unquote(file)).exists():
+            found |= {name.lower() for kind in ("minValues", "maxValues") for name in bounds.get(kind, {})}
+    return found
+
+
+def _logged(log: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each file that an entry or a checkpoint of a log adds or removes, with its statistics."""
+    for place in log.glob("*.json"):
+        for line in place.read_bytes().splitlines():
+            action = json.loads(line)
+            for kind in ("add", "remove"):
+                if kind in action:
+                    yield action[kind]["path"], json.loads(action[kind].get("stats") or "{}")
+    for place in log.glob("*.checkpoint*.parquet"):
+        yield from _in_checkpoint(place)
+
+
+def _in_checkpoint(place: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    import pyarrow.parquet as pq
+
+    for add in pq.ParquetFile(place).read(["add"])["add"].to_pylist():
+        if add is not None:
+            yield add["path"], json.loads(add.get("stats") or "{}")
+
+
+def purge(rule: str, address: str) -> int:
+    """Remove all of a table's folder that its newest version does not need. Returns that version.
+
+    Its log entry, the first that is left, is the caller's, and names no file.
+    """
+    table, log = DeltaTable(address), Path(address) / LOG
+    version = table.version()
+    if unreadable_checkpoint(address, version) is not None:
+        table.create_checkpoint()
+    reach(rule, "forget.checkpoint.during")
+    (name,) = listed(_names(log)).checkpoints[version]
+    actions = _strip(log / name)
+    tables.write_whole(log / HINT, json.dumps({"version": version, "size": actions}).encode())
+    for written in (name, HINT):
+        tables.write_sums(log / written)
+    sync_log(address, (name, HINT))
+    fault = unreadable_checkpoint(address, version)
+    if fault is not None:
+        raise TableBroken(about_table(address, f"{fault}; nothing of it was removed"))
+    reach(rule, "forget.checkpoint.after")
+    _remove(rule, "forget.files.during", _needless_files(table, address))
+    _remove(rule, "forget.log.during", _needless_entries(log, version))
+    return version
+
+
+def _strip(checkpoint: Path) -> int:
+    """Leave out of a checkpoint the files that were removed, which delta-rs repeats with their statistics.
+
+    Only VACUUM reads these, and it has nothing left to remove. Returns how many actions stay.
+    """
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    found = pq.ParquetFile(checkpoint).read()
+    left = found.filter(pc.is_null(found["remove"])) if "remove" in found.column_names else found
+    new = checkpoint.with_name(f".{checkpoint.name}.new")
+    pq.write_table(left, new)
+    new.replace(checkpoint)
+    return int(left.num_rows)
+
+
+def _names(log: Path) -> list[str]:
+    return [file.name for file in log.iterdir()]
+
+
+def _needless_files(table: DeltaTable, address: str) -> Iterator[Path]:
+    """Everything outside of the log but the live files and their checksums."""
+    live = {Path(file.path.removeprefix("file://")) for file in datafiles.files_of(table)}
+    kept = live | {file.with_name(f".{file.name}.crc") for file in live}
+    for file in sorted(Path(address).rglob("*")):
+        if file.is_file() and file not in kept and LOG not in file.relative_to(address).parts:
+            yield file
+
+
+def _needless_entries(log: Path, version: int) -> list[Path]:
+    """The files of versions before this one, the oldest first, so that the log never has a gap; then leftovers."""
+    found = [(_version(file), file.name, file) for file in log.rglob("*") if file.is_file()]
+    kept = (HINT, f".{HINT}.crc")
+    older = sorted((number, name, file) for number, name, file in found if number is not None and number < version)
+    other = (file for number, name, file in found if number is None and name not in kept)
+    return [*(file for _, _, file in older), *other]
+
+
+def _version(file: Path) -> int | None:
+    number = file.name.lstrip(".").split(".", 1)[0]
+    return int(number) if number.isdigit() and len(number) == 20 else None
+
+
+def _remove(rule: str, point: str, files: Iterable[Path]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
+        reach(rule, point)
+
+
+def remove_folder(home: Home, name: str) -> None:
+    """Remove a table of an earlier generation, as a whole."""
+    shutil.rmtree(home.path / name, ignore_errors=True)
+    reach(home.rule, "forget.state.removed")
+
+
+def mentions(rows: Iterable[Row], values: Iterable[str]) -> dict[int, str]:
+    """The rows of the ledger whose text has one of these values as a word of its own: number of the row -> its kind.
+
+    Offsets and digests do not count: a number in them is no value of a row.
+    """
+    wanted = [re.compile(rf"(?<!\w){re.escape(value)}(?!\w)") for value in values if value]
+    return {row.seq: row.kind for row in rows if wanted and any(one.search(_said(row)) for one in wanted)}
+
+
+def _said(row: Row) -> str:
+    """What a row says in words: the rule's text, conditions of replays, failed checks."""
+    body = json.loads(row.body)
+    replay = body.get("replay") or {}
+    found = [body.get("rule"), body.get("said"), replay.get("where"), *(replay.get("corrected") or {}).values()]
+    return "\n".join(str(one) for one in found if one)

@@ -1,0 +1,326 @@
+"""Kafka as a source, beside a real broker: its promises, all of a rule's life, and all that happens to topics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+from support.flow import STATELESS, Flow, event, rows_of
+from support.kafka import Broker, served
+from support.oracle import ordered, tumbling
+from support.running import crash, run
+from support.sourcekinds import Growing, KindUnderTest, promised, rows_promised
+
+from floodmark.audit.certificate import audit
+from floodmark.connectors.kafka.offsets import KafkaOffset
+from floodmark.connectors.kafka.source import KafkaSource
+from floodmark.core.protocol.crashpoints import EPOCH_POINTS
+from floodmark.core.rules.model import StartAt
+from floodmark.core.rules.rule import Stream
+from floodmark.errors import HistoryGone, InputFault, NotThereYet, Refused, RunFailed
+
+DDL = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
+WINDOWS = ("start", "k", "c", "total", "top")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with served(tmp_path_factory.mktemp("kafka")) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _connected(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOODMARK_CONN_LAKE", f"kafka://{broker.servers}")
+
+
+@pytest.fixture
+def topic(broker: Broker, place: Path) -> str:
+    name = f"{place.name}.events"
+    broker.create(name)
+    return name
+
+
+@pytest.fixture
+def lasting(broker: Broker, place: Path) -> str:
+    """A topic that keeps records of any age."""
+    name = f"{place.name}.lasting"
+    broker.create(name, retention_ms="-1")
+    return name
+
+
+def said(topic: str, **more: Any) -> dict[str, Any]:
+    return {"connection": "lake", "topic": topic, "schema": DDL} | more
+
+
+def stream_of(topic: str, **more: Any) -> Stream:
+    return Stream(kind="kafka", address=f"kafka://lake/{topic}", options=said(topic, **more))
+
+
+def source_of(topic: str, **more: Any) -> KafkaSource:
+    return KafkaSource("events", stream_of(topic, **more))
+
+
+def flow_of(place: Path, topic: str, kafka: Mapping[str, Any] = {}, **more: Any) -> Flow:
+    flow = Flow(place, "counted", **more)
+    flow.stream = {"delta": None, "kafka": said(topic) | dict(kafka), **flow.stream}
+    return flow
+
+
+def some(count: int = 20, seed: int = 1) -> list[dict[str, Any]]:
+    random = Random(seed)
+    return [event(i * 10 + random.randrange(-9, 10), random.choice("ab"), float(i), i) for i in range(count)]
+
+
+def sink(flow: Flow, number: int = 0, names: tuple[str, ...] = WINDOWS) -> list[tuple[Any, ...]]:
+    return ordered(tuple(row[name] for name in names) for row in rows_of(flow.sink(number)))
+
+
+def windows(flow: Flow, events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    head = flow.ledger().head
+    assert head is not None and head.watermark is not None
+    return tumbling(events, datetime.fromtimestamp(head.watermark / 1e6, UTC))
+
+
+def verdict(flow: Flow) -> str:
+    found = audit(flow.name, flow.home, deep=True)
+    assert found is not None and not found.findings
+    return found.verdict
+
+
+def test_it_keeps_what_every_kind_promises(broker: Broker, place: Path, spark: SparkSession) -> None:
+    topic = f"{place.name}.promised"
+    broker.create(topic)
+
+    def add(place: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+        broker.send(topic, rows)
+
+    growing = Growing(KindUnderTest(lambda place: stream_of(topic), add), place / "rows")
+    promised(growing)
+    rows_promised(growing, spark)
+
+
+@pytest.mark.parametrize(
+    "point", [pytest.param(one, marks=() if one == "sink0.after" else pytest.mark.prove) for one in EPOCH_POINTS]
+)
+def test_an_epoch_that_was_killed_goes_on(
+    broker: Broker, spark: SparkSession, place: Path, topic: str, point: str
+) -> None:
+    """While the epoch is open, the topic gets a partition, which the next epoch reads."""
+    flow, events = flow_of(place, topic, settings={"epoch": {"max_rows": 14}}), some()
+    broker.send(topic, [*events[:14], event(-600), event(None)])  # these two are the second epoch
+    assert crash(spark, flow, point, 1 if point == "offsets.before" else 2)
+    broker.widen(topic, 3)
+    broker.send(topic, events[14:], partition=2)
+    run(spark, flow)
+    assert sink(flow) == sink(flow, 1) == windows(flow, events)
+    assert verdict(flow) == "proven"
+    counts = flow.counts()
+    assert (counts["read"], counts["late"], counts["dead"]) == (len(events) + 2, 1, 1)
+
+
+def test_records_say_where_they_come_from(broker: Broker, spark: SparkSession, place: Path, lasting: str) -> None:
+    broker.producer.produce(lasting, b'{"n": 1}', key=b"a", partition=1, timestamp=1_000, headers=[("h", b"x")])
+    broker.send(lasting, [b'{"n": 2, "more": 3}'], partition=0)
+    source = source_of(lasting, schema="n INT", metadata=["key", "topic", "partition", "timestamp", "headers"])
+    assert source.columns() == {"n": "integer", "key": "string", "topic": "string", "partition": "integer",
+                                "timestamp": "timestamp", "headers": "array"}  # fmt: skip
+    first, second = sorted(source.whole(spark).collect(), key=lambda row: row["n"])
+    assert (first["key"], first["topic"], first["partition"], first["headers"]) == ("a", lasting, 1, [("h", b"x")])
+    assert first["timestamp"].replace(tzinfo=UTC) == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert (second["n"], second["partition"], second["headers"]) == (2, 0, None)
+
+
+@pytest.mark.parametrize(("form", "expected"), [("text", ["x", "é", None]), ("binary", [b"x", "é".encode(), None])])
+def test_values_that_are_no_json(
+    broker: Broker, spark: SparkSession, topic: str, form: str, expected: list[object]
+) -> None:
+    broker.send(topic, [b"x", "é".encode(), None], partition=0)
+    stream = Stream(
+        kind="kafka", address="kafka://lake/t", options={"connection": "lake", "topic": topic, "format": form}
+    )
+    assert [row["value"] for row in KafkaSource("s", stream).whole(spark).collect()] == expected
+
+
+BAD = [b"", b"no", b'{"n": "x"}', b"[]", b"5", b"null", b'{"n": 1', b"\xff\xfe"]
+
+
+def test_what_is_no_row_is_dead_or_stops_the_run(broker: Broker, spark: SparkSession, place: Path, topic: str) -> None:
+    good = [event(10 * i, n=i) for i in range(3)]
+    broker.send(topic, [*good, *BAD, None], partition=1)
+    flow = flow_of(place, topic, sql=STATELESS, settings={"on_error": "fail"})
+    with pytest.raises(
+        InputFault, match=rf"malformed record: topic {topic}, partition 1, offset 3: .*{len(BAD)} such rec"
+    ):
+        run(spark, flow)
+    flow.settings = {"on_error": "dead"}
+    run(spark, flow)
+    dead = sorted(row["_reason"] for row in rows_of(str(flow.home / flow.name / "dead")))
+    places = sorted(f"malformed record: topic {topic}, partition 1, offset {3 + i}: " for i in range(len(BAD)))
+    found = [reason for reason in dead if reason.startswith("malformed")]
+    assert all(reason.startswith(place) for reason, place in zip(found, places, strict=True))
+    assert f'malformed record: topic {topic}, partition 1, offset 5: {{"n": "x"}}' in found
+    assert len(rows_of(flow.sink())) == len(good)
+    assert flow.counts()["dead"] == len(dead) == len(BAD) + 1, "a record without a value has no event time"
+    assert verdict(flow) == "proven"
+
+
+def test_rows_of_open_transactions_wait_and_those_of_aborted_ones_never_come(
+    broker: Broker, spark: SparkSession, place: Path, topic: str
+) -> None:
+    flow = flow_of(place, topic, sql=STATELESS, sinks=1)
+    writer = Producer({"bootstrap.servers": broker.servers, "transactional.id": topic, "log_level": 0})
+    writer.init_transactions()
+
+    def within(rows: list[dict[str, Any]]) -> None:
+        writer.begin_transaction()
+        for row in rows:
+            writer.produce(topic, json.dumps(row, default=str).encode(), partition=0)
+        writer.flush()
+
+    events = some(9)
+    within(events[:3])
+    writer.commit_transaction()
+    within([event(i, n=99) for i in range(5)])
+    writer.abort_transaction()
+    within(events[3:6])
+    broker.send(topic, events[6:], partition=0)  # behind the open transaction
+    assert [epoch.read for epoch in run(spark, flow).epochs] == [3]
+    head = flow.ledger().head
+    assert head is not None
+    backlog = source_of(topic).backlog(head.lines["events"])
+    assert (backlog.amount, backlog.facts["in_open_transactions"]) == (0, 6)
+    assert "wait for an open transaction" in backlog.text
+    writer.commit_transaction()
+    assert sum(epoch.read for epoch in run(spark, flow).epochs) == 6
+    assert sorted(row["n"] for row in rows_of(flow.sink())) == list(range(9))
+    within([event(i, n=99) for i in range(2)])
+    writer.abort_transaction()
+    assert [epoch.read for epoch in run(spark, flow).epochs] == [0], "a range of markers ends"
+    assert not run(spark, flow).epochs
+    assert verdict(flow) == "proven"
+
+
+def test_a_topic_that_was_made_anew_is_another_one(
+    broker: Broker, spark: SparkSession, place: Path, topic: str
+) -> None:
+    flow = flow_of(place, topic, sql=STATELESS)
+    broker.send(topic, some(4))
+    run(spark, flow)
+    broker.delete(topic)
+    with pytest.raises(NotThereYet, match=f"has no topic {topic}"):
+        run(spark, flow)
+    broker.create(topic)
+    broker.send(topic, some(9))
+    with pytest.raises(HistoryGone, match=f"topic {topic} was deleted and made anew: expected the one with id"):
+        run(spark, flow)
+
+
+def test_records_that_retention_removed_before_they_were_read_are_missed(
+    broker: Broker, spark: SparkSession, place: Path, topic: str
+) -> None:
+    flow, source = flow_of(place, topic, sql=STATELESS), source_of(topic)
+    broker.send(topic, some(4))
+    run(spark, flow)
+    head = flow.ledger().head
+    assert head is not None
+    line = head.lines["events"]
+    broker.send(topic, some(9))
+    kept = source.forgets(line, 0)
+    assert {limit.retention_us for limit in kept} == {7 * 86_400_000_000} and not any(limit.lost for limit in kept)
+    broker.forget(topic, {0: 4, 1: 2})  # of partition 0 two records that were not read, of partition 1 none
+    assert [limit.lost for limit in source.forgets(line, 0)].count(True) == 1
+    with pytest.raises(
+        HistoryGone, match=rf"topic {topic}, partition 0: expected the records from offset 2 on, found none b"
+    ):
+        run(spark, flow)
+    with pytest.raises(HistoryGone, match="read again"):
+        source.frame(spark, source.start().replace("[4, 4]", "[0, 0]"), source.end())
+
+
+def test_epochs_take_their_share_of_each_partition_of_several_topics(
+    broker: Broker, spark: SparkSession, place: Path, topic: str
+) -> None:
+    other = f"{topic}.more"
+    broker.create(other, 1)
+    broker.send(topic, some(6))
+    broker.send(other, [event(30 + i, n=100 + i) for i in range(4)], partition=0)
+    flow = flow_of(
+        place, topic, {"topic": None, "pattern": f"{topic}.*"}, sql=STATELESS, settings={"epoch": {"max_rows": 5}}
+    )
+    assert [epoch.read for epoch in run(spark, flow).epochs] == [5, 5]
+    broker.create(f"{topic}.third", 1)
+    broker.send(f"{topic}.third", [event(900, n=7)], partition=0)
+    assert [epoch.read for epoch in run(spark, flow).epochs] == [1], "a topic that came since"
+    assert len(rows_of(flow.sink())) == 11
+    assert verdict(flow) == "proven"
+
+
+def test_it_starts_where_the_rule_says(broker: Broker, lasting: str) -> None:
+    for at in (1_000, 2_000, 3_000):
+        broker.producer.produce(lasting, b"{}", partition=0, timestamp=at)
+    broker.producer.flush()
+    begins = {}
+    for start in ("earliest", "latest", {"timestamp": "1970-01-01T00:00:02+00:00"}):
+        stream = stream_of(lasting).model_copy(update={"start": StartAt(**start) if isinstance(start, dict) else start})
+        begins[str(start)] = KafkaOffset.parse(KafkaSource("s", stream).start()).topics[lasting].partitions[0].next
+    assert [*begins.values()] == [0, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault", "said"),
+    [
+        (None, Refused, "connection lake: expected it in FLOODMARK_CONN_LAKE or AIRFLOW_CONN_LAKE; found none"),
+        ("kafka://127.0.0.1:1", RunFailed, "connection lake: Kafka at 127.0.0.1:1 does not answer: .*refused"),
+        ("kafka://no.such.host.invalid", RunFailed, "Failed to resolve"),
+        ("{closed}, wrong", Refused, "refuses: .*Invalid username or password. Check login"),
+        ("{closed}", None, ""),
+    ],
+)
+def test_a_server_in_any_state_is_told_in_one_line(
+    broker: Broker,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str | None,
+    fault: type[Exception] | None,
+    said: str,
+) -> None:
+    monkeypatch.setattr("floodmark.connectors.kafka.brokers.WAIT", 3.0)
+    if text is None:
+        monkeypatch.delenv("FLOODMARK_CONN_LAKE")
+    else:
+        password = "wrong" if "wrong" in text else broker.password
+        extra = {"security.protocol": "SASL_PLAINTEXT"}
+        closed = {"host": broker.closed, "login": "reader", "password": password, "extra": extra}
+        monkeypatch.setenv("FLOODMARK_CONN_LAKE", json.dumps(closed) if "closed" in text else text)
+    if fault is None:
+        assert source_of(topic).end()
+        return
+    with pytest.raises(fault, match=said) as found:
+        source_of(topic).end()
+    assert "\n" not in str(found.value) and "wrong" not in str(found.value)
+
+
+def test_a_password_is_in_no_file_of_the_home_and_no_plan(
+    broker: Broker, spark: SparkSession, place: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = {"host": broker.closed, "login": "reader", "password": broker.password}
+    extra = {"security.protocol": "SASL_PLAINTEXT", "group.id": "others"}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({**closed, "conn_type": "kafka", "extra": json.dumps(extra)}))
+    monkeypatch.delenv("FLOODMARK_CONN_LAKE")
+    flow = flow_of(place, topic, sql=STATELESS)
+    broker.send(topic, some(5))
+    assert [epoch.read for epoch in run(spark, flow).epochs] == [5]
+    secret = broker.password.encode()
+    files = [file for file in place.rglob("*") if file.is_file()]
+    assert len(files) > 9 and not [file for file in files if secret in file.read_bytes()]
+    source = source_of(topic)
+    plan = source.frame(spark, source.start(), source.end())._jdf.queryExecution().toString()
+    assert "kafka" in plan.lower() and broker.password not in plan
