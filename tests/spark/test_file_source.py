@@ -28,7 +28,7 @@ from floodmark.connectors.files.source import FilesSource
 from floodmark.connectors.ports.source import MALFORMED
 from floodmark.core.protocol.crashpoints import EPOCH_POINTS, RESET_POINTS
 from floodmark.core.rules.rule import Stream
-from floodmark.errors import HistoryGone
+from floodmark.errors import HistoryGone, InputFault
 
 COLUMNS = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
 WINDOWS = ("start", "k", "c", "total", "top")
@@ -259,6 +259,18 @@ def test_a_backfill_reads_the_files_again_or_names_those_that_are_gone(spark: Sp
     paths[0].unlink()
     with pytest.raises(HistoryGone, match=rf"expected file {paths[0].name}"):
         backfill_killed(spark, flow, low, high, None)
+
+
+def test_a_malformed_record_goes_where_the_rule_says(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, sql="SELECT k FROM events", sinks=1)
+    write_json(Path(flow.source) / "a.json", [event(0, "a"), {**event(1, "b"), "n": "wrong"}, event(2, "c")])
+    with pytest.raises(InputFault, match=r"file a\.json: .*wrong"):
+        run(spark, flow)
+    flow.settings = {**flow.settings, "on_error": "dead"}
+    run(spark, flow)
+    assert sorted(row["k"] for row in rows_of(flow.sink())) == ["a", "c"]
+    assert flow.counts()["dead"] == 1
+    assert verdict(flow) == "proven"
 
 
 def test_a_rule_reads_what_it_inferred(spark: SparkSession, place: Path) -> None:
