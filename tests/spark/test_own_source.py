@@ -48,7 +48,7 @@ def ids(flow: Flow) -> list[int]:
 def test_a_killed_run_is_replayed_exactly_once(spark: SparkSession, place: Path, server: Shop, point: str) -> None:
     flow = flow_of(place, server)
     server.orders += orders(1, 91)
-    fired = crash(spark, flow, point, 1 if point == "offsets.before" else 2)
+    fired = crash(spark, flow, point)
     server.orders += orders(91, 121)
     run(spark, flow)
     assert ids(flow) == [one["id"] for one in server.orders]
