@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
 
 
 class Author:
-    """One object of the class. `what`: stream and class, for messages; `secret`: what no message may repeat."""
+    """One object of the class. `what`: stream and class, for messages; `file`: its module's; `secret`: what no message
+    may repeat.
+    """
 
-    def __init__(self, what: str, make: Callable[[], Any], secret: str = ""):
-        self._what, self._secret = what, secret
+    def __init__(self, what: str, file: str, make: Callable[[], Any], secret: str = ""):
+        self._what, self._file, self._secret = what, file, secret
         with self._named("__init__"):
             self._object = make()
 
@@ -69,9 +72,11 @@ class Author:
         except FloodmarkError:
             raise
         except Exception as fault:
+            lines = [one.lineno for one in traceback.extract_tb(fault.__traceback__) if one.filename == self._file]
+            place = f" ({self._file}:{lines[-1]})" if lines else ""
             said = f"{type(fault).__name__}: {fault}"
             said = said.replace(self._secret, "***") if self._secret else said
-            raise RunFailed(f"{self._what}.{method} raised {said}") from None
+            raise RunFailed(f"{self._what}.{method} raised {said}{place}") from None
 
 
 def made(
@@ -85,4 +90,4 @@ def made(
     except TypeError as fault:
         keys = ", ".join(given) or "no settings"
         raise Refused(f"{what}: expected `settings` that {name}.__init__ takes, found {keys}: {fault}") from None
-    return Author(what, lambda: found(**given), connection.password if connection else "")
+    return Author(what, file, lambda: found(**given), connection.password if connection else "")
