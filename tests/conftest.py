@@ -10,6 +10,8 @@ from uuid import uuid4
 import pytest
 from hypothesis import settings
 
+from floodmark.core.process import loading
+
 # How long an example takes says more of what else the machine does than of the code.
 settings.register_profile("floodmark", deadline=None)
 settings.load_profile("floodmark")
@@ -35,6 +37,12 @@ def place() -> Iterator[Path]:
 def root() -> Iterator[Path]:
     """The same for all tests of a module."""
     yield from _lasting()
+
+
+@pytest.fixture(autouse=True)
+def _any_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages that a test served in this process forbid it the code of rules; other tests need it."""
+    monkeypatch.setattr(loading, "_forbidden", [])
 
 
 def _lasting() -> Iterator[Path]:

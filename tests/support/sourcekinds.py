@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+from uuid import uuid4
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -70,6 +71,61 @@ def write_json(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     part.rename(path)
 
 
+# A class as an author writes it: rows in files of a folder, which has an id.
+OWN = """\
+import json
+from datetime import datetime
+from pathlib import Path
+
+
+class Rows:
+    def __init__(self, folder):
+        self.folder = Path(folder)
+
+    def identity(self):
+        return (self.folder / "id").read_text()
+
+    def earliest(self):
+        return 0
+
+    def latest(self):
+        return len(self._all())
+
+    def read(self, begin, end):
+        for row in self._all()[begin:end]:
+            yield {**row, "at": row["at"] and datetime.fromisoformat(row["at"])}
+
+    def split(self, begin, end, most):
+        return min(begin + most, end)
+
+    def describe(self, offset):
+        return f"{offset} rows"
+
+    def _all(self):
+        return [json.loads(line) for line in (self.folder / "rows").read_text().splitlines()]
+"""
+
+
+def own(place: Path, **more: Any) -> dict[str, Any]:
+    """How a rule declares it, without its code."""
+    return {"class": "rows:Rows", "schema": "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT",
+            "settings": {"folder": str(place)}, **more}  # fmt: skip
+
+
+def _own(place: Path) -> Stream:
+    said = own(place)
+    options = {"named": said["class"], "declared": said["schema"], "settings": said["settings"], "code": OWN}
+    return Stream(kind="python", address="python://rows:Rows", options=options)
+
+
+def add_own(place: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    if not (place / "id").exists():
+        (place / "id").write_text(uuid4().hex)
+    with (place / "rows").open("a") as text:
+        text.write("".join(f"{json.dumps(row, default=str)}\n" for row in rows))
+
+
 KINDS = {
     "delta": KindUnderTest(
         lambda place: Stream(kind="delta", address=str(place), on_rewrite="correct"),
@@ -77,6 +133,7 @@ KINDS = {
         remove=_remove_from_table,
     ),
     "files": KindUnderTest(_folder, _add_file),
+    "python": KindUnderTest(_own, add_own),
     "fake": KindUnderTest(
         _fake, lambda place, rows: fakes.append(str(place), rows), "floodmark.connectors.ports.fakes:SOURCE"
     ),

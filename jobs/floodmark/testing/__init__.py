@@ -1,7 +1,10 @@
-"""Test rules: a process class without Spark (`Harness`); test cases with the real engine (`cases`, `check`)."""
+"""Test a process class without Spark (`Harness`), rules by cases with the real engine (`cases`, `check`), and a source
+of one's own (`check_source`).
+"""
 
 from floodmark.testing.cases import Case, cases
 from floodmark.testing.checking import check
 from floodmark.testing.harness import Harness
+from floodmark.testing.sources import check_source
 
-__all__ = ["Case", "Harness", "cases", "check"]
+__all__ = ["Case", "Harness", "cases", "check", "check_source"]

@@ -57,7 +57,9 @@ class Web:
 
     @staticmethod
     def _made() -> Any:
+        from floodmark.core.process.loading import forbid
         from floodmark_airflow.pages.routes import application
         from floodmark_airflow.pages.rulefacts import Facts
 
+        forbid("the pages run no rule's code; `floodmark status` shows what is unread")
         return application(Facts(settings.rules_folder(), settings.home_folder))

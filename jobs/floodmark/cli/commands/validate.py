@@ -106,12 +106,18 @@ def _file(path: Path) -> Result:
 def _importable(result: Result) -> Result:
     """Add an error if modules that the rule's class imports are missing. Loading rules alone doesn't check this."""
     from floodmark.core.process.declaration import missing_imports
+    from floodmark.core.rules.kinds import CODE
 
-    process = result.rule.process if result.rule else None
-    missing = list(missing_imports(process.source, process.file)) if process else []
+    rule = result.rule
+    classes = [("process", rule.process.source, rule.process.file)] if rule and rule.process else []
+    for name, stream in rule.streams.items() if rule else ():
+        if CODE in stream.options:
+            file = f"{str(stream.options['named']).partition(':')[0].replace('.', '/')}.py"
+            classes.append((f"streams.{name}.{stream.kind}.class", str(stream.options[CODE]), file))
+    missing = [f"{key}: {one}" for key, text, file in classes for one in missing_imports(text, file)]
     if not missing:
         return result
-    return Result(result.file, result.rule, RuleInvalid("\n".join(f"{result.file}: process: {one}" for one in missing)))
+    return Result(result.file, result.rule, RuleInvalid("\n".join(f"{result.file}: {one}" for one in missing)))
 
 
 def _with_conflicts(results: list[Result]) -> list[Result]:

@@ -12,11 +12,21 @@ from threading import get_ident
 from types import ModuleType
 from typing import Any
 
-from floodmark.errors import RuleInvalid
+from floodmark.errors import Refused, RuleInvalid
+
+_forbidden: list[str] = []
+
+
+def forbid(why: str) -> None:
+    """Run no rule's code in this process from now on."""
+    _forbidden.append(why)
 
 
 def load_class(source: str, file: str, name: str) -> Any:
-    """Class `name` of the module with the text `source`. Raises RuleInvalid if the module cannot be run."""
+    """Class `name` of the module with the text `source`. Raises RuleInvalid if the module cannot be run, Refused where
+    this process runs none."""
+    if _forbidden:
+        raise Refused(f"{file}: {name} is not run here: {_forbidden[0]}")
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
     # Two rules may have modules of one name, and a module may have two texts; no thread may see one that another is
     # still running.

@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 Start: TypeAlias = Literal["earliest", "latest", "version", "timestamp"]
 Bound: TypeAlias = Literal["max_files", "max_bytes", "max_rows", "max_seconds"]
 
+CODE = "code"  # the option of a stream with the text of its class's module
+
 SOURCES: dict[str, str] = {
     "delta": "floodmark.connectors.delta.kind:SOURCE",
     "files": "floodmark.connectors.files.kind:SOURCE",
     "kafka": "floodmark.connectors.kafka.kind:SOURCE",
+    "python": "floodmark.connectors.python.kind:SOURCE",
 }
 SINKS: dict[str, str] = {
     "delta": "floodmark.connectors.delta.kind:SINK",
-    "console": "floodmark.connectors.console:SINK",
+    "console": "floodmark.connectors.ports.console:SINK",
 }
 
 
@@ -61,6 +64,8 @@ class SourceKind:
     written: the type, for pydantic, of the value under its key in a rule file, a text or a model. says: the key's
     description, in one line. address: one text for one place, from that value. open: its `Source`, by stream name,
     stream, and the folder in the rule's home for what the source has to remember (None: a look without a home).
+    code: of a kind with a class, the text of its module, by the value, the rule's folder and the environment. It raises
+    ValueError and OSError.
     """
 
     written: Any
@@ -68,6 +73,7 @@ class SourceKind:
     can: SourceCan
     address: Callable[[Any], str]
     open: Callable[[str, Stream, Path | None], Any]
+    code: Callable[[Any, Path, Mapping[str, str]], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,8 @@ def _named(kind: str, known: Mapping[str, str]) -> object:
 
 def connections_of(rule: Rule) -> set[str]:
     """The names of the connections that the rule's streams name, each by the key `connection` of its kind."""
-    return {str(stream.options["connection"]) for stream in rule.streams.values() if "connection" in stream.options}
+    named = (stream.options.get("connection") for stream in rule.streams.values())
+    return {str(name) for name in named if name is not None}
 
 
 def tables_read(rule: Rule) -> dict[str, str]:

@@ -108,11 +108,14 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
     process = _process(written, path.parent, env, problems)
     if process is not None:
         digest = hashlib.sha256(f"{digest}{process.source}".encode()).hexdigest()
+    code = _code(written, path.parent, env, problems)
+    if code:
+        digest = hashlib.sha256(f"{digest}{canonical(code)}".encode()).hexdigest()
     chained = _chained(written, path.parent, env, problems)
-    rule = written.resolved(digest, process, chained)
+    rule = written.resolved(digest, process, chained, code)
     for field, problem in () if checked and checked(rule) else check(rule):
         if field == ROWS_PER_WINDOW and field[0] not in text:  # the installation's: only for rules with such windows
-            rule = written.model_copy(update={"max_rows_per_window": None}).resolved(digest, process, chained)
+            rule = written.model_copy(update={"max_rows_per_window": None}).resolved(digest, process, chained, code)
             continue
         problems.add(field, problem)
     problems.raise_any()
@@ -156,6 +159,20 @@ def _process(written: WrittenRule, folder: Path, env: Mapping[str, str], problem
         problems.raise_any()
         raise
     return Process(module=module, name=name, key=tuple(written.key or ()), source=source, **vars(found))
+
+
+def _code(written: WrittenRule, folder: Path, env: Mapping[str, str], problems: Problems) -> dict[str, str]:
+    """The text of the module of each stream that is a class."""
+    found = {}
+    for name, stream in written.streams.items():
+        for kind, said in stream.kind.items():
+            read = source_kind(kind).code
+            try:
+                found.update({} if read is None else {name: read(said, folder, env)})
+            except (ValueError, OSError) as fault:  # a UnicodeDecodeError is a ValueError
+                problems.add(("streams", name, kind, "class"), str(fault))
+    problems.raise_any()
+    return found
 
 
 def _chained(

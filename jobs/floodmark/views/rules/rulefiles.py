@@ -10,6 +10,7 @@ from pathlib import Path
 from floodmark.core.process.declaration import file_of_module
 from floodmark.core.rules.chains import SUFFIXES
 from floodmark.core.rules.environments import file_of
+from floodmark.core.rules.kinds import CODE
 from floodmark.core.rules.rule import Rule, conflicts, read_rule, rule_paths
 from floodmark.core.text.defaults import FILES
 from floodmark.errors import FloodmarkError, Refused, legible
@@ -76,8 +77,10 @@ def _others(folder: Path, read: Read | None) -> Stamp:
         return ()
     named = [stream.rule for stream in read.streams.values() if stream.rule]
     files = [folder / f"{name}{suffix}" for name in named for suffix in SUFFIXES]
-    module = file_of_module(read.process.module, folder) if read.process else None
-    return tuple(part for path in (*files, *([module] if module else [])) for part in _stamp(path))
+    modules = [read.process.module] if read.process else []
+    modules += [str(one.options["named"]).partition(":")[0] for one in read.streams.values() if CODE in one.options]
+    files += [file for file in (file_of_module(module, folder) for module in modules) if file]
+    return tuple(part for path in files for part in _stamp(path))
 
 
 def _stamp(path: Path) -> Stamp:

@@ -18,7 +18,7 @@ from floodmark.core.rules.file.streams import (
     WrittenStream,
     instant_of,
 )
-from floodmark.core.rules.kinds import sink_kind, source_kind
+from floodmark.core.rules.kinds import CODE, sink_kind, source_kind
 from floodmark.core.rules.model import (
     Distinct,
     EventTime,
@@ -44,7 +44,7 @@ def level_of(qos: int) -> Qos:
     return levels[qos]
 
 
-def stream_of(written: WrittenStream, zone: str, chained: tuple[str, int] | None) -> Stream:
+def stream_of(written: WrittenStream, zone: str, chained: tuple[str, int] | None, code: str | None = None) -> Stream:
     kind, address, options, qos = _source_of(written, chained)
     time = written.event_time
     ahead = written.max_ahead
@@ -53,7 +53,7 @@ def stream_of(written: WrittenStream, zone: str, chained: tuple[str, int] | None
     return Stream(
         kind=kind,
         address=address,
-        options=options,
+        options=options if code is None else {**options, CODE: code},
         rule=written.rule,
         sink=written.sink,
         qos=level_of(qos),

@@ -157,17 +157,22 @@ class WrittenRule(Written):
         return self
 
     def resolved(
-        self, digest: str, process: Process | None = None, chained: Mapping[str, tuple[str, int]] | None = None
+        self,
+        digest: str,
+        process: Process | None = None,
+        chained: Mapping[str, tuple[str, int]] | None = None,
+        code: Mapping[str, str] | None = None,
     ) -> Rule:
         """The rule with every default filled in; `digest`: the hash of the file before substitution.
 
-        chained: for each stream that is another rule's sink, the table's address and qos.
+        chained: for each stream that is another rule's sink, the table's address and qos. code: for each stream that is
+        a class, the text of its module.
         """
         return Rule(
             rule=self.rule,
             description=self.description,
             streams={
-                name: stream_of(written, self.timezone, (chained or {}).get(name))
+                name: stream_of(written, self.timezone, (chained or {}).get(name), (code or {}).get(name))
                 for name, written in self.streams.items()
             },
             lookups={name: lookup_of(written) for name, written in self.lookups.items()},

@@ -26,10 +26,10 @@ from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 
-from floodmark.connectors import console
 from floodmark.connectors.planning import checkpoint
 from floodmark.connectors.planning.plannedrows import relations
 from floodmark.connectors.planning.rewrites import spans_rewrite
+from floodmark.connectors.ports import console
 from floodmark.core.protocol import engine
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry

@@ -8,7 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
-from floodmark.connectors import console
+from floodmark.connectors.ports import console
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import total
