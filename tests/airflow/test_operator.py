@@ -37,6 +37,7 @@ from floodmark.connectors.ports.connections import connection
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.application.connections import connection_of
 from floodmark.core.application.failure import ending
+from floodmark.core.application.sparkconf import JARS
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.rules.rule import Rule, load_rule
@@ -120,10 +121,7 @@ def test_a_run_that_ends_well_and_reached_the_end_is_green(rule: Rule, place: Pa
     words = (fake_path / "arguments").read_text().splitlines()
     assert words[:2] == ["--master", "local[*]"]
     assert words[words.index("--driver-memory") + 1] == "3g"
-    assert [Path(jar).name.split("_")[0] for jar in words[words.index("--jars") + 1].split(",")] == [
-        "delta-spark",
-        "delta-storage-4.4.0.jar",
-    ]
+    assert [Path(jar).name for jar in words[words.index("--jars") + 1].split(",")] == [*JARS]
     job = next(at for at, word in enumerate(words) if word.endswith("/applications/run_rule.py"))
     assert words[job + 1 :] == [
         "one",

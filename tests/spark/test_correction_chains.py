@@ -61,7 +61,8 @@ def check(spark: SparkSession, flows: tuple[Flow, Flow, Flow]) -> None:
         proven(flow)
 
 
-@pytest.mark.parametrize("killed", [1, *(pytest.param(one, marks=pytest.mark.prove) for one in (None, 0, 2))])
+@pytest.mark.prove
+@pytest.mark.parametrize("killed", [None, 0, 1, 2])
 def test_all_three_end_with_what_batch_gives(spark: SparkSession, place: Path, killed: int | None) -> None:
     """`killed`: which of the three, in each of its corrections."""
     flows = chain(place)

@@ -171,6 +171,7 @@ def test_dead_rows_stay_dead_and_filtered_rows_out(spark: SparkSession, place: P
 BOTH = "SELECT k, v, at FROM events UNION ALL SELECT k, v, at FROM more"
 
 
+@pytest.mark.prove
 def test_keys_of_two_streams(spark: SparkSession, place: Path) -> None:
     """A key has rows in both; a rewrite of one of them reads the other, too."""
     flow, more = Flow(place, sql=BOTH, stream={**CORRECT, "lateness": None}, sinks=1), Flow(place, name="more")
@@ -198,6 +199,7 @@ def test_an_edit_that_may_have_given_other_keys_refuses(spark: SparkSession, pla
         run(spark, flow)
 
 
+@pytest.mark.prove
 def test_a_chain_with_keyed_sinks_follows(spark: SparkSession, place: Path) -> None:
     """Newest readings by key, then totals over them: an upsert of the first is a rewrite for the second."""
     first = flow_of(place, "newest row", sinks=1)

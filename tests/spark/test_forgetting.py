@@ -169,6 +169,7 @@ def test_what_is_open_or_unknown_is_refused_and_writes_nothing(spark: SparkSessi
     assert len(flow.ledger().rows) == before
 
 
+@pytest.mark.prove
 def test_sigkill_in_the_midst_of_removing_files(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place)
     run(spark, flow)

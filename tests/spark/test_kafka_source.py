@@ -22,6 +22,7 @@ from support.sourcekinds import Growing, KindUnderTest, promised, rows_promised
 from floodmark.audit.certificate import audit
 from floodmark.connectors.kafka.offsets import KafkaOffset
 from floodmark.connectors.kafka.source import KafkaSource
+from floodmark.connectors.ports import connections
 from floodmark.core.protocol.crashpoints import EPOCH_POINTS
 from floodmark.core.rules.model import StartAt
 from floodmark.core.rules.rule import Stream
@@ -40,6 +41,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(autouse=True)
 def _connected(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_KEEPERS", {})
     monkeypatch.setenv("FLOODMARK_CONN_LAKE", f"kafka://{broker.servers}")
 
 
