@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,9 @@ ROWS: dict[str, dict[str, Any]] = {
     "departure_delays": {"hour": AT, "origin": "SFO", "flights": 1, "mean_delay": 10.0},
     "slow_pages": {"since": AT, "page": "cart", "views": 2, "slowest": 480},
 }  # fmt: skip
-# Those of the page of a source of one's own are run against its server: `test_own_source.py`.
-RULES = [one for one in snippets("yaml", "sql") if "\ncases:" not in one.text and one.page.name != "own-source.md"]
+# Streams of other kinds than tables are read in tests of their own, beside their servers.
+OTHERS = re.compile(r"^    (kafka|files|python):", re.MULTILINE)
+RULES = [one for one in snippets("yaml", "sql") if "\ncases:" not in one.text and not OTHERS.search(one.text)]
 HEAT = {
     "rule": "heat",
     "streams": {"readings": {"delta": "lake/readings", "event_time": "at", "lateness": "1 minute"}},
