@@ -120,9 +120,13 @@ def test_an_epoch_that_was_killed_goes_on(
     """While the epoch is open, the topic gets a partition, which the next epoch reads."""
     flow, events = flow_of(place, topic, settings={"epoch": {"max_rows": 14}}), some()
     broker.send(topic, [*events[:14], event(-600), event(None)])  # these two are the second epoch
+    source, process = source_of(topic), broker.process
+    assert process is not None
+    assert wait_until(lambda: source.backlog(source.start()).amount == 16, process, 30), "all are to be seen"
     assert crash(spark, flow, point, 1 if point == "offsets.before" else 2)
     broker.widen(topic, 3)
-    broker.send(topic, events[14:], partition=2)
+    run(spark, flow)
+    broker.send(topic, events[14:], partition=2)  # no sooner, so that no other row is late because of them
     run(spark, flow)
     assert sink(flow) == sink(flow, 1) == windows(flow, events)
     assert verdict(flow) == "proven"
