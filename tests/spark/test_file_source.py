@@ -7,9 +7,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -18,11 +16,11 @@ from pyarrow import parquet
 from pyspark.sql import Row, SparkSession
 from support.crash import Crash, crash_at
 from support.flow import START, STATELESS, Flow, event, rows_of
-from support.oracle import ordered, tumbling
+from support.oracle import tumbling
 from support.running import backfill_killed, crash, reset, run
 from support.sourcekinds import write_json
+from support.sourcelives import sink, some, verdict, windows
 
-from floodmark.audit.certificate import audit
 from floodmark.connectors.files.options import WrittenFiles
 from floodmark.connectors.files.source import FilesSource
 from floodmark.connectors.ports.source import MALFORMED
@@ -31,7 +29,6 @@ from floodmark.core.rules.rule import Stream
 from floodmark.errors import HistoryGone, InputFault
 
 COLUMNS = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
-WINDOWS = ("start", "k", "c", "total", "top")
 
 # --- Frames
 
@@ -143,11 +140,6 @@ def flow_of(place: Path, name: str = "counted", **more: Any) -> Flow:
     return flow
 
 
-def some(count: int = 20, seed: int = 1) -> list[dict[str, Any]]:
-    random = Random(seed)
-    return [event(i * 10 + random.randrange(-9, 10), random.choice("ab"), float(i), i) for i in range(count)]
-
-
 def drop(flow: Flow, events: Sequence[dict[str, Any]], each: int = 3) -> list[Path]:
     """Files of a few records, in order of time."""
     found = []
@@ -158,22 +150,6 @@ def drop(flow: Flow, events: Sequence[dict[str, Any]], each: int = 3) -> list[Pa
         os.utime(path, (number, number))
         found.append(path)
     return found
-
-
-def windows(flow: Flow, events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    head = flow.ledger().head
-    assert head is not None and head.watermark is not None
-    return tumbling(events, datetime.fromtimestamp(head.watermark / 1e6, UTC))
-
-
-def sink(flow: Flow, number: int = 0, names: tuple[str, ...] = WINDOWS) -> list[tuple[Any, ...]]:
-    return ordered(tuple(row[name] for name in names) for row in rows_of(flow.sink(number)))
-
-
-def verdict(flow: Flow) -> str:
-    found = audit(flow.name, flow.home, deep=True)
-    assert found is not None and not found.findings
-    return found.verdict
 
 
 def points(every: Sequence[str], often: Sequence[str]) -> list[Any]:

@@ -15,11 +15,10 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 from support.flow import STATELESS, Flow, event, rows_of
 from support.kafka import Broker, served
-from support.oracle import ordered, tumbling
 from support.running import crash, run
 from support.sourcekinds import Growing, KindUnderTest, promised, rows_promised
+from support.sourcelives import sink, some, verdict, windows
 
-from floodmark.audit.certificate import audit
 from floodmark.connectors.kafka.offsets import KafkaOffset
 from floodmark.connectors.kafka.source import KafkaSource
 from floodmark.connectors.ports import connections
@@ -30,7 +29,6 @@ from floodmark.errors import HistoryGone, InputFault, NotThereYet, Refused, RunF
 from floodmark.proving.play.processes import wait_until
 
 DDL = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
-WINDOWS = ("start", "k", "c", "total", "top")
 
 
 @pytest.fixture(scope="module")
@@ -76,27 +74,6 @@ def flow_of(place: Path, topic: str, kafka: Mapping[str, Any] = {}, **more: Any)
     flow = Flow(place, "counted", **more)
     flow.stream = {"delta": None, "kafka": said(topic) | dict(kafka), **flow.stream}
     return flow
-
-
-def some(count: int = 20, seed: int = 1) -> list[dict[str, Any]]:
-    random = Random(seed)
-    return [event(i * 10 + random.randrange(-9, 10), random.choice("ab"), float(i), i) for i in range(count)]
-
-
-def sink(flow: Flow, number: int = 0, names: tuple[str, ...] = WINDOWS) -> list[tuple[Any, ...]]:
-    return ordered(tuple(row[name] for name in names) for row in rows_of(flow.sink(number)))
-
-
-def windows(flow: Flow, events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    head = flow.ledger().head
-    assert head is not None and head.watermark is not None
-    return tumbling(events, datetime.fromtimestamp(head.watermark / 1e6, UTC))
-
-
-def verdict(flow: Flow) -> str:
-    found = audit(flow.name, flow.home, deep=True)
-    assert found is not None and not found.findings
-    return found.verdict
 
 
 def test_it_keeps_what_every_kind_promises(broker: Broker, place: Path, spark: SparkSession) -> None:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -18,9 +16,9 @@ from pyspark.sql import SparkSession
 from support.flow import START, STATELESS, Flow, event, rows_of
 from support.oracle import ordered, tumbling
 from support.running import backfill_killed, crash, run
+from support.sourcelives import sink, some, verdict, windows
 from typer.testing import CliRunner
 
-from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
 from floodmark.connectors.ports import fakes
 from floodmark.core.protocol.crashpoints import BACKFILL_POINTS, EPOCH_POINTS
@@ -28,7 +26,6 @@ from floodmark.core.rules import kinds
 from floodmark.errors import HistoryGone
 
 COLUMNS = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
-WINDOWS = ("start", "k", "c", "total", "top")
 MOST = 4  # rows of an epoch
 
 
@@ -44,28 +41,6 @@ def flow_of(place: Path, name: str = "counted", **more: Any) -> Flow:
     flow.stream = {"delta": None, "fake": {"name": name, "columns": COLUMNS}, **flow.stream}
     flow.settings = {"epoch": {"max_rows": MOST}, **flow.settings}
     return flow
-
-
-def some(count: int = 20, seed: int = 1) -> list[dict[str, Any]]:
-    random = Random(seed)
-    return [event(i * 10 + random.randrange(-9, 10), random.choice("ab"), float(i), i) for i in range(count)]
-
-
-def windows(flow: Flow, events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    head = flow.ledger().head
-    assert head is not None and head.watermark is not None
-    return tumbling(events, datetime.fromtimestamp(head.watermark / 1e6, UTC))
-
-
-def sink(flow: Flow, number: int = 0, names: tuple[str, ...] = WINDOWS) -> list[tuple[Any, ...]]:
-    return ordered(tuple(row[name] for name in names) for row in rows_of(flow.sink(number)))
-
-
-def verdict(flow: Flow) -> str:
-    found = audit(flow.name, flow.home, deep=True)
-    assert found is not None
-    assert not found.findings
-    return found.verdict
 
 
 OFTEN = ("sink0.after",)  # `make prove` tries all points

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from floodmark.core.rules.file.fields import Address, Filled, Text, Written
-from floodmark.core.text.ddl import Column, columns_of, text_of
+from floodmark.core.rules.file.fields import Address, Filled, Text, Written, declared_columns
+from floodmark.core.text.ddl import Column, columns_of
 from floodmark.core.text.durations import parse_duration
 
 Format: TypeAlias = Literal["json", "csv", "parquet", "text"]
@@ -60,18 +60,11 @@ def _local(value: str) -> str:
     return value
 
 
-def _columns(value: str) -> str:
-    try:
-        return text_of(columns_of(value))
-    except ValueError as fault:
-        raise ValueError(f"expected columns as in CREATE TABLE, such as `k STRING, n BIGINT`: {fault}") from None
-
-
 def _partitions(value: str) -> str:
-    nested = [column.name for column in columns_of(_columns(value)) if column.type.name not in _ATOMIC]
+    nested = [column.name for column in columns_of(declared_columns(value)) if column.type.name not in _ATOMIC]
     if nested:
         raise ValueError(f"expected types that a folder's name can have, found another at {nested[0]}")
-    return _columns(value)
+    return declared_columns(value)
 
 
 def _settle(value: str) -> str:
@@ -100,7 +93,7 @@ def _done(value: str) -> str:
     return value
 
 
-Columns: TypeAlias = Annotated[Filled, AfterValidator(_columns)]
+Columns: TypeAlias = Annotated[Filled, AfterValidator(declared_columns)]
 
 
 class WrittenFiles(Written):

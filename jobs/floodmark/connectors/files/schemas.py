@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -17,18 +19,11 @@ if TYPE_CHECKING:
 
     from floodmark.connectors.files.options import WrittenFiles
 
-_TO_DELTA = {"bigint": "long", "int": "integer", "smallint": "short", "tinyint": "byte"}
 _TO_DDL = {"bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint",
            "uint8": "smallint", "uint16": "int", "uint32": "bigint", "uint64": "decimal(20,0)", "halffloat": "float",
            "float": "float", "double": "double", "string": "string", "large_string": "string", "binary": "binary",
            "large_binary": "binary", "date32[day]": "date", "null": "string"}  # fmt: skip
 _SAMPLE = 1 << 20  # bytes of a file from which columns are inferred
-
-
-def delta_type(column: Column) -> str:
-    """The name of a column's type, as Delta spells it."""
-    name = column.type.name
-    return str(column.type) if name == "decimal" else _TO_DELTA.get(name, name)
 
 
 def kept_columns(place: Path | None) -> tuple[Column, ...]:
@@ -77,24 +72,19 @@ def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file:
 _WAYS = "Write the file again or move it away; if all files are like this, change `schema` and run `floodmark reset`"
 
 
-class _named:  # noqa: N801 - a context manager, used like a function
+@contextmanager
+def _named(what: str, said: WrittenFiles, file: Path) -> Iterator[None]:
     """Names the file in errors of its readers."""
+    import pyarrow as pa
 
-    def __init__(self, what: str, said: WrittenFiles, file: Path):
-        self._what, self._said, self._file = what, said, file
-
-    def __enter__(self) -> None:
-        """Nothing is to be prepared."""
-
-    def __exit__(self, _: object, fault: BaseException | None, __: object) -> None:
-        import pyarrow as pa
-
-        if isinstance(fault, pa.ArrowInvalid | pa.ArrowNotImplementedError | ValueError | EOFError):
-            why = str(fault).splitlines()[0].rstrip(".")
-            raise WrongColumn(
-                f"{self._what}: expected {self._said.format.upper()} in {self._file}, found something else ({why}). "
-                "Write the file again, or leave it out with `glob`"
-            ) from fault
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, EOFError) as fault:
+        why = str(fault).splitlines()[0].rstrip(".")
+        raise WrongColumn(
+            f"{what}: expected {said.format.upper()} in {file}, found something else ({why}). "
+            "Write the file again, or leave it out with `glob`"
+        ) from fault
 
 
 def _in_footer(file: Path) -> tuple[Column, ...]:

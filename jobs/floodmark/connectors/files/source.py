@@ -15,6 +15,7 @@ from floodmark.connectors.files.options import WrittenFiles
 from floodmark.connectors.files.unread import changed, extended, is_settled, unread, within
 from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.core.text.addresses import location
+from floodmark.core.text.ddl import delta_name
 from floodmark.core.text.durations import parse_duration
 from floodmark.errors import HistoryGone, NotThereYet
 
@@ -61,7 +62,7 @@ class FilesSource(Stepped):
         return files_in(self._what, self._root, wanted)
 
     def columns(self) -> dict[str, str]:
-        return {column.name: schemas.delta_type(column) for column in (*self._columns, *self._said.folders)}
+        return {column.name: delta_name(column.type) for column in (*self._columns, *self._said.folders)}
 
     @cached_property
     def _columns(self) -> tuple[Column, ...]:

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from floodmark.core.application.connections import NAME
-from floodmark.core.rules.file.fields import Filled, Written, as_text, column_name
+from floodmark.core.rules.file.fields import Filled, Written, as_text, column_name, connection_name
 from floodmark.core.text.ddl import Column, Type, columns_of
 
 _FORMATS = ("json", "text", "binary")
@@ -33,15 +32,6 @@ def _format(value: object) -> object:
         raise ValueError("expected json, text or binary: Spark's Avro reader is not published for Spark 4.2 yet")
     if value not in _FORMATS:
         raise ValueError("expected json (with `schema`), text (a column value STRING) or binary (value BINARY)")
-    return value
-
-
-def _connection(value: str) -> str:
-    if not NAME.fullmatch(value):
-        raise ValueError(
-            "expected the name of a connection, of letters, digits and _: its address and secrets are in the variable "
-            "FLOODMARK_CONN_NAME, or in Airflow's connections"
-        )
     return value
 
 
@@ -85,7 +75,7 @@ class Kafka(Written):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     connection: Annotated[
-        str, AfterValidator(_connection), BeforeValidator(as_text), Field(description="name of the connection")
+        str, AfterValidator(connection_name), BeforeValidator(as_text), Field(description="name of the connection")
     ]
     topic: Annotated[Topic | None, Field(description="the topic; or `topics`, or `pattern`")] = None
     topics: Annotated[list[Topic] | None, Field(min_length=1, description="several topics, as one stream")] = None

@@ -101,9 +101,6 @@ class KafkaSource(Stepped):
         read = KafkaOffset(now.cluster) if since is None else KafkaOffset.parse(since)
         return BYTES * _size(ranges(read, now))
 
-    def bytes_a_row(self) -> float | None:
-        return BYTES
-
     def check_appended(self, since: str) -> None:
         self._refuse_lost(KafkaOffset.parse(since), self._now())
 

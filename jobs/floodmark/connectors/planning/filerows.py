@@ -11,11 +11,10 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
-from floodmark.connectors.ports.source import MALFORMED
+from floodmark.connectors.ports.source import MALFORMED, SHOWN
 from floodmark.core.text.ddl import Column as Declared
 
 RAW = "_floodmark_raw"  # the text of a record that is malformed
-SHOWN = 200  # characters of a record in a message
 ALONE = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 

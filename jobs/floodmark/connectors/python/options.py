@@ -10,10 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
-from floodmark.core.application.connections import NAME
 from floodmark.core.process.declaration import check_allowed, text_of_module
-from floodmark.core.rules.file.fields import Filled, Written, as_text
-from floodmark.core.text.ddl import columns_of, text_of
+from floodmark.core.rules.file.fields import Filled, Written, as_text, connection_name, declared_columns
 
 METHODS = {"earliest": 0, "latest": 0, "read": 2}  # how many arguments beside self
 MAY = {"split": 3, "identity": 0, "describe": 1}
@@ -26,20 +24,8 @@ def _class(value: str) -> str:
     return value
 
 
-def _columns(value: str) -> str:
-    try:
-        return text_of(columns_of(value))
-    except ValueError as fault:
-        raise ValueError(f"expected columns as in CREATE TABLE, such as `k STRING, n BIGINT`: {fault}") from None
-
-
 def _connection(value: str | None) -> str | None:
-    if value is not None and not NAME.fullmatch(value):
-        raise ValueError(
-            "expected the name of a connection, of letters, digits and _: its address and secrets are in the variable "
-            "FLOODMARK_CONN_NAME, or in Airflow's connections"
-        )
-    return value
+    return None if value is None else connection_name(value)
 
 
 def _settings(value: object) -> object:
@@ -60,7 +46,7 @@ class WrittenPython(Written):
         Field(alias="class", pattern=_CLASS, description="module:Class, in the rules folder or on the Python path"),
     ]  # fmt: skip
     declared: Annotated[
-        Filled, AfterValidator(_columns), Field(alias="schema", description="the columns, as in CREATE TABLE")
+        Filled, AfterValidator(declared_columns), Field(alias="schema", description="the columns, as in CREATE TABLE")
     ]
     settings: Annotated[
         dict[str, Any], BeforeValidator(_settings), Field(description="arguments of the class, by name")

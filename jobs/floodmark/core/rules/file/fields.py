@@ -8,7 +8,9 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from floodmark.core.application.connections import NAME
 from floodmark.core.text.addresses import unfit
+from floodmark.core.text.ddl import columns_of, text_of
 from floodmark.core.text.durations import parse_duration
 from floodmark.core.text.problems import shown_value
 from floodmark.core.text.secrets import WAY_OUT, has_credentials
@@ -144,6 +146,23 @@ def _text_of(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("expected column names as text")
     return value
+
+
+def connection_name(value: str) -> str:
+    if not NAME.fullmatch(value):
+        raise ValueError(
+            "expected the name of a connection, of letters, digits and _: its address and secrets are in the variable "
+            "FLOODMARK_CONN_NAME, or in Airflow's connections"
+        )
+    return value
+
+
+def declared_columns(value: str) -> str:
+    """Columns as in CREATE TABLE, in their canonical spelling."""
+    try:
+        return text_of(columns_of(value))
+    except ValueError as fault:
+        raise ValueError(f"expected columns as in CREATE TABLE, such as `k STRING, n BIGINT`: {fault}") from None
 
 
 def as_positive(us: int) -> int:
