@@ -17,8 +17,8 @@ from support.running import abandon, crash, recheck, run
 from floodmark.audit.certificate import audit
 from floodmark.errors import VerifyFailed
 from floodmark.ledger.delta import datafiles, tables
-from floodmark.spark.write import keyed
 from floodmark.spark.write.appending import Appending
+from floodmark.spark.write.merging import keyed
 
 ROWS = [event(0, "a", 1.0, 1), event(10, "b", 2.0, 2), event(400, "c", 3.0, 3)]
 MORE = [event(410, "a", 4.0, 4), event(900, "d", 5.0, 5)]

@@ -55,7 +55,7 @@ def test_a_rule_names_a_kind_that_was_registered(load: Callable[[str], Rule]) ->
 
 def test_a_kind_that_nothing_writes_is_an_error_and_not_left_out(load: Callable[[str], Rule]) -> None:
     with pytest.raises(Refused, match=r"sink books: .* found shelf, .* it would receive no rows"):
-        sinks(load(RULE))
+        sinks(load(RULE), None)
 
 
 @pytest.mark.parametrize(

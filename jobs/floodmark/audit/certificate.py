@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.audit import logreader
-from floodmark.audit.effects.accounts import Accounts, account_log, others_in
+from floodmark.audit.effects.accounts import Accounts, account_log, others_in, outboxes
 from floodmark.audit.effects.effects import Effects
 from floodmark.audit.evidence import Finding, Row, TableLog, Tally, Verdict, worst
 from floodmark.audit.forgotten import forgotten
@@ -106,6 +106,7 @@ def _follow(certificate: Certificate, found: logreader.LedgerRead, root: str, ac
     for generation in story.generations:
         certificate.findings += [*repeated_offsets(generation), *excess_rejections(generation), *refilled(generation)]
     certificate.generations = story.generations
+    story.moved = {**story.moved, **outboxes(story, root)}
     logs, unread = _logs(story, root, accounts, certificate.deep)
     certificate.findings += unread
     effects = Effects(story, found.id, root, logs)

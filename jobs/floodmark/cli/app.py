@@ -25,6 +25,7 @@ from floodmark.cli.commands import (
     preview,
     prove,
     recheck,
+    relay,
     rename,
     replay,
     reset,
@@ -59,6 +60,7 @@ app.command("plan", rich_help_panel=WRITING)(plan.plan)
 app.command("preview", rich_help_panel=WRITING)(preview.preview)
 app.command("test", rich_help_panel=WRITING)(cases.cases)
 app.command("run", rich_help_panel=RUNNING)(run.run)
+app.command("relay", rich_help_panel=RUNNING)(relay.relay)
 app.command("backfill", rich_help_panel=RUNNING)(backfill.backfill)
 app.command("correct", rich_help_panel=RUNNING)(correct.correct)
 app.command("recheck", rich_help_panel=RUNNING)(recheck.recheck)

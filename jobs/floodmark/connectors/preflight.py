@@ -66,9 +66,9 @@ def repair_sinks(ledger: str, head: Head) -> None:
         repair_log(address, head.commits.get(named.get(address, ""), 0), app)
 
 
-def check_sinks_exist(rule: Rule, head: Head) -> None:
+def check_sinks_exist(rule: Rule, home: Home, head: Head) -> None:
     """The sinks that the open epoch writes to. One that was added for it is in no commit row yet."""
-    for address, sink in sinks(rule).items():
+    for address, sink in sinks(rule, home).items():
         if sink.id() is None:
             raise HistoryGone(
                 about_sink(
@@ -82,18 +82,18 @@ def check_sinks_exist(rule: Rule, head: Head) -> None:
 def check_tables(rule: Rule, home: Home, owner: str | None) -> None:
     """Sinks are this ledger's (`owner`: its id) or free, and the streams are fit. Writes nothing."""
     for one in durable_sinks(rule):
-        opened = open_sink(one)
+        opened = open_sink(one, home)
         opened.check(owner)
         if one.key:
             opened.check_changeable()
-    check_replaced(rule)
+    check_replaced(rule, home)
     check_distinct_tables(rule)
     check_streams(rule, home)
 
 
-def check_replaced(rule: Rule) -> None:
+def check_replaced(rule: Rule, home: Home) -> None:
     """Where each run replaces all rows of the sinks, none of them may be another's. Raises NotOwned."""
-    for one in sinks(rule).values() if rule.rebuild else ():
+    for one in sinks(rule, home).values() if rule.rebuild else ():
         one.check_replaceable()
 
 

@@ -7,11 +7,15 @@ import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from floodmark.core.text.addresses import strange_path
 from floodmark.errors import HomeUnfit, Refused, RunFailed
 from floodmark.ledger.delta.storefaults import cannot_take, make_room, passing
+
+if TYPE_CHECKING:
+    from floodmark.core.rules.model import Sink
 
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - refused, not used
 FORGETFUL = ("tmpfs", "ramfs")
@@ -56,6 +60,10 @@ class Home:
     def source(self, stream: str) -> Path:
         """The folder for what the stream's source has to remember."""
         return self.path / "sources" / stream
+
+    def outbox(self, sink: Sink) -> Path | None:
+        """The outbox of a target; None of any other sink."""
+        return None if sink.outbox is None else self.path / sink.outbox
 
     def state(self, generation: int, name: str) -> str:
         return str(self.path / "state" / f"g{generation}" / name)

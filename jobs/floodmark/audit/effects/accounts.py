@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from floodmark.audit.effects.sinktables import PREFIX, Sink, other_sinks
 from floodmark.audit.evidence import Base, File, Finding, LogEntry, TableLog, Tally
-from floodmark.audit.ledger.named import Named
+from floodmark.audit.ledger.named import Named, ids_of
 from floodmark.audit.ledger.story import Story
 from floodmark.redaction import redacted
 
@@ -50,7 +50,21 @@ Accounts = Callable[[Sink, bool], Account | None]  # `True`: with what it holds
 
 
 def others_in(story: Story) -> dict[str, Sink]:
-    """The sinks of all texts of a ledger that are no Delta tables, by the ledger's name, by the newest text of each."""
+    """The sinks of all texts of a ledger that are no Delta tables, by the ledger's name, by the newest text of each.
+
+    Those with an outbox are left out: that is a Delta table.
+    """
+    return {name: sink for name, sink in _others(story).items() if not sink.get("outbox")}
+
+
+def outboxes(story: Story, root: str) -> dict[str, str]:
+    """Where the outboxes of a ledger's targets are, by the id of each. `root`: the rule's home."""
+    places = {name: f"{root}/{sink['outbox']}" for name, sink in _others(story).items() if sink.get("outbox")}
+    ids = [(name, id_) for one in story.generations for name, id_ in ids_of(one).items()]
+    return {id_: places[name] for name, id_ in ids if name in places}
+
+
+def _others(story: Story) -> dict[str, Sink]:
     bodies = [body for one in story.generations for body in (one.begun, *(epoch.intent for epoch in one.epochs))]
     newest_last = {str(body["rule"]): i for i, body in enumerate(bodies) if "rule" in body}
     texts = sorted(newest_last, key=newest_last.__getitem__)

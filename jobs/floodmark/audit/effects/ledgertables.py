@@ -93,7 +93,9 @@ class Tables:
     def _key_in(self, epoch: Epoch, table: str) -> tuple[str, ...] | None:
         sinks = self.sinks[epoch.generation, epoch.number]
         sink = None if sinks is None else sinks.get(table)
-        return None if sink is None else tuple(name.lower() for name in sink.get("key") or ()) or None
+        if sink is None or sink.get("outbox"):  # whose rows are changes of keys
+            return None
+        return tuple(name.lower() for name in sink.get("key") or ()) or None
 
     def names(self) -> dict[str, str]:
         """Address → the ledger's name, of every table that it has ever known."""

@@ -9,6 +9,7 @@ import typer
 
 from floodmark.cli.shared import options, output, rulechange
 from floodmark.cli.shared.withspark import with_run
+from floodmark.core.rules.kinds import durable_sinks
 from floodmark.core.text.tablenames import last_part
 from floodmark.errors import Refused
 
@@ -62,12 +63,13 @@ def _head(rule: Rule, root: Path, keep_output: bool) -> Head:
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
-    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    home = Home(root, rule.rule)
+    ledger = LedgerReader.load(home.ledger)
     if ledger is None or ledger.head is None:
         raise Refused(f"rule {rule.rule} has not run yet: there is nothing to reset")
     check_living(ledger.head, rule.rule)
     check_same_reset(ledger.head, rule.rule, keep_output)
-    for sink in () if keep_output else sinks(rule).values():
+    for sink in () if keep_output else sinks(rule, home).values():
         sink.check_can_be_emptied()
     return ledger.head
 
@@ -116,9 +118,9 @@ def _emptied(rule: Rule, keep_output: bool) -> list[str]:
 
 
 def _sinks(rule: Rule) -> list[str]:
-    from floodmark.connectors.ports.registry import sinks
+    from floodmark.connectors.ports.registry import place_of
 
-    return list(sinks(rule))
+    return [place_of(one) for one in durable_sinks(rule)]
 
 
 def _reset(rule: Rule, root: Path, master: str, run: str, keep_output: bool) -> Head:

@@ -17,6 +17,7 @@ from floodmark.cli.shared import output
 from floodmark.cli.shared.selection import Selection
 from floodmark.connectors.backlog.news import News, look
 from floodmark.connectors.preflight import check_without_jvm
+from floodmark.connectors.relay.shipping import Shipping, ship_all, shipping
 from floodmark.core.application.failure import FailureFile
 from floodmark.core.lifecycle.zones import zoned
 from floodmark.core.rules.chains import in_order, upstream
@@ -53,6 +54,7 @@ def idle(
         _pending_work(rule, root, outcome, close_until, selection.by_name)
         if not outcome.idle:
             return None
+        outcome.delivered = ship_all(rule, Home(root, rule.rule))
         _note_status(rule, root, outcome, stale_ok, closely=output.is_terminal())
     return Drained(found)
 
@@ -92,6 +94,8 @@ def drain(
             application = _Application(root, run, outcomes, progress, note, close_until, look_at)
             stopped = application.work(due, master, parallel)
     for rule in selection.rules:
+        if outcomes[rule.rule].idle:  # others ship as they run
+            outcomes[rule.rule].delivered = ship_all(rule, Home(root, rule.rule))
         _note_status(rule, root, outcomes[rule.rule], stale_ok)
         if isinstance(outcomes[rule.rule].fault, Stale):
             note(outcomes[rule.rule])
@@ -296,20 +300,24 @@ class _Application:
         from floodmark.spark.rule.run import RuleRun
 
         outcome, begun = self._outcomes[rule.rule], time.monotonic()
+        ships = Shipping()
 
         def report(epoch: EpochReport) -> None:
             outcome.epochs.append(epoch)
             self._progress.committed(epoch)
+            ships.wake()
             check()
 
         try:
             check()
             self._progress.started(rule.rule)
-            done: RunReport = RuleRun(session, rule, self._root, self._run, report, self._close_until).run()
+            with shipping(rule, Home(self._root, rule.rule), ships):
+                done: RunReport = RuleRun(session, rule, self._root, self._run, report, self._close_until).run()
             outcome.lost, outcome.abandoned, outcome.corrections = done.lost, done.abandoned, done.corrections
         except Exception as fault:
             outcome.fault = fault
             self._note(outcome)
         finally:
+            outcome.delivered = ships.delivered
             outcome.seconds = time.monotonic() - begun
             self._progress.ended(rule.rule)

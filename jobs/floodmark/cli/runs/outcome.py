@@ -11,6 +11,7 @@ from floodmark.errors import exit_code, message, worst
 from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
+    from floodmark.connectors.relay.shipping import Delivered
     from floodmark.core.lifecycle.freshness import Fresh
     from floodmark.core.lifecycle.retention import Limit
     from floodmark.core.protocol.records.head import Head
@@ -41,6 +42,7 @@ class Outcome:
     seconds: float = 0.0
     fault: Exception | None = None
     retired: str | None = None
+    delivered: list[Delivered] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
@@ -56,14 +58,14 @@ class Outcome:
             said = message(self.fault)
             done = f" ({self._done()} before that)" if self.epochs or self.lost or self.corrections else ""
             line = f"{said}{done}" if self.rule in said else f"rule {self.rule}: {said}{done}"
-            return f"{line}{self._warnings()}"
+            return f"{line}{self._targets()}{self._warnings()}"
         if self.retired is not None:
             return self.retired
         epoch = self.head.epoch if self.head else 0
         if self.idle:
-            return f"{self.rule}: nothing new since epoch {epoch}{self._open()}{self._fresh()}"
+            return f"{self.rule}: nothing new since epoch {epoch}{self._open()}{self._fresh()}{self._targets()}"
         done = f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s"
-        return f"{done}{self._open()}{self._fresh()}{self._warnings()}"
+        return f"{done}{self._open()}{self._fresh()}{self._targets()}{self._warnings()}"
 
     def _done(self) -> str:
         out = sum(epoch.output for epoch in self.epochs)
@@ -85,6 +87,10 @@ class Outcome:
         if self.fresh is None or not self.fresh.text():
             return ""
         return f"\n  {'warning: ' if self.fresh.exceeded else ''}{self.fresh.text()}"
+
+    def _targets(self) -> str:
+        said = ((one.text(), one.fault) for one in self.delivered)
+        return "".join(f"\n  {'warning: ' if fault else ''}{text}" for text, fault in said if text)
 
     def _warnings(self) -> str:
         return "".join(f"\n  warning: {warning}" for warning in self.warnings)
@@ -110,6 +116,7 @@ class Outcome:
             "open_windows": self.windows.facts() if self.windows else None,
             "waiting": self.waiting.facts() if self.waiting else None,
             "freshness": self.fresh.facts() if self.fresh else None,
+            "targets": [one.facts() for one in self.delivered],
             "warnings": self.warnings,
             "seconds": round(self.seconds, 3),
             "error": {"type": type(self.fault).__name__, "message": message(self.fault)} if self.fault else None,

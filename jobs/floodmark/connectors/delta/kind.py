@@ -39,7 +39,7 @@ SOURCE = SourceKind(
 )
 
 
-def _open_sink(sink: Sink) -> DeltaSink:
+def _open_sink(sink: Sink, outbox: Path | None = None) -> DeltaSink:
     from floodmark.connectors.delta.sink import DeltaSink
 
     return DeltaSink(str(sink.address))

@@ -182,7 +182,7 @@ class Name(BaseModel):
 class FakeSink(Accounted):
     """A table in memory, as a rule writes it."""
 
-    def __init__(self, sink: rules.Sink):
+    def __init__(self, sink: rules.Sink, outbox: Path | None = None):
         self.address, self._name = str(sink.address), Name.model_validate(sink.options).name
 
     @property

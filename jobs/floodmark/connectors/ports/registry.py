@@ -30,20 +30,23 @@ def sources(rule: Rule, home: Home | None) -> dict[str, Source]:
     return {name: source(name, stream, keeps[name]) for name, stream in rule.streams.items()}
 
 
-def open_sink(one: model.Sink) -> Sink:
-    """Raises Refused for a kind that is to keep its rows, and that nothing writes."""
+def open_sink(one: model.Sink, home: Home | None) -> Sink:
+    """Raises Refused for a kind that is to keep its rows, and that nothing writes.
+
+    `home`: the rule's, which has the outbox of a target; None for a look without.
+    """
     kind = sink_kind(one.kind)
     if kind.open is None:
         raise Refused(
             f"sink {one.label}: expected a kind of sink that can be written, found {one.kind}, whose `SinkKind` "
             "has no `open`: it would receive no rows"
         )
-    return cast("Sink", kind.open(one))
+    return cast("Sink", kind.open(one, None if home is None else home.outbox(one)))
 
 
-def sinks(rule: Rule) -> dict[str, Sink]:
-    """The rule's sinks that keep what they got, by `place_of`, in the rule's order."""
-    return {place_of(one): open_sink(one) for one in durable_sinks(rule)}
+def sinks(rule: Rule, home: Home | None) -> dict[str, Sink]:
+    """The rule's sinks that keep what they got, by `place_of`, in the rule's order. `home`: as for `open_sink`."""
+    return {place_of(one): open_sink(one, home) for one in durable_sinks(rule)}
 
 
 def place_of(one: model.Sink) -> str:
@@ -60,7 +63,7 @@ def account(one: Mapping[str, Any], deep: bool) -> Account | None:
 
 def account_of(one: model.Sink, deep: bool) -> Account | None:
     """The account of a sink that is no Delta table, if `deep` with what it holds."""
-    return cast("Accounted", open_sink(one)).account(deep)
+    return cast("Accounted", open_sink(one, None)).account(deep)
 
 
 def check_rereads(rule: Rule) -> None:

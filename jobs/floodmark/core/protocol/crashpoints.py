@@ -104,6 +104,7 @@ FORGET_POINTS = (
     "forget.commit.before",
     "forget.commit.after",
 )
+RELAY_POINTS = ("relay.before", "relay.sent", "relay.between", "relay.after")  # between: at qos 0 and 1
 COMPACT_POINTS = ("compact.before", "compact.after")
 LOOK_EVERY = 0.05  # seconds between two checks of the file
 

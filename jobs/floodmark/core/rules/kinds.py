@@ -32,6 +32,7 @@ SOURCES: dict[str, str] = {
 SINKS: dict[str, str] = {
     "delta": "floodmark.connectors.delta.kind:SINK",
     "console": "floodmark.connectors.ports.console:SINK",
+    "postgres": "floodmark.connectors.targets.postgres.kind:SINK",
 }
 
 
@@ -82,7 +83,8 @@ class SinkCan:
 
     `qos`: what it gives at best. `stores_rows`: what it got stays, so that epochs write it by transactions, and it is
     audited. `merges`: by a key. `replaces`: rows of an interval, or all of them, by others. `table`: it is a Delta
-    table, which Spark writes through Delta's own transactions.
+    table, which Spark writes through Delta's own transactions. `target`: it is outside of the lake: epochs write its
+    outbox, from which a relay ships what is committed.
     """
 
     qos: Qos
@@ -90,19 +92,22 @@ class SinkCan:
     merges: bool = False
     replaces: bool = False
     table: bool = False
+    target: bool = False
 
 
 @dataclass(frozen=True)
 class SinkKind:
     """`written`, `summary`: as of a `SourceKind`. `address`: one text for one place, with a scheme of the kind's own;
-    None of a sink that is nowhere. `open`: its `Sink`, of a kind that keeps what it got.
+    None of a sink that is nowhere. `open`: its `Sink`, of a kind that keeps what it got, by the rule's sink and the
+    folder of its outbox (None: it has none, or a look without a home). `target`: its `Target`, of a kind that is one.
     """
 
     written: Any
     summary: str
     can: SinkCan
     address: Callable[[Any], str | None]
-    open: Callable[[Sink], Any] | None = None
+    open: Callable[[Sink, Path | None], Any] | None = None
+    target: Callable[[Sink], Any] | None = None
 
 
 def source_kind(kind: str) -> SourceKind:
@@ -127,8 +132,9 @@ def _named(kind: str, known: Mapping[str, str]) -> object:
 
 
 def connections_of(rule: Rule) -> set[str]:
-    """The names of the connections that the rule's streams name, each by the key `connection` of its kind."""
-    named = (stream.options.get("connection") for stream in rule.streams.values())
+    """The names of the connections that streams and sinks name, each by the key `connection` of its kind."""
+    options = [one.options for one in rule.streams.values()] + [one.options for one in rule.sinks]
+    named = (one.get("connection") for one in options)
     return {str(name) for name in named if name is not None}
 
 
@@ -150,6 +156,11 @@ def durable_sinks(rule: Rule) -> list[Sink]:
 def sinks_beside_tables(rule: Rule) -> list[Sink]:
     """The sinks that keep what they got and are no Delta tables."""
     return [sink for sink in durable_sinks(rule) if not sink_can(sink.kind).table]
+
+
+def targets(rule: Rule) -> list[Sink]:
+    """The sinks that relays ship to."""
+    return [sink for sink in rule.sinks if sink_can(sink.kind).target]
 
 
 def once_only(rule: Rule) -> Iterator[str]:

@@ -148,6 +148,7 @@ class Sink(Model):
     options: values from the file, if its kind has more than an address. With a `key` the results are merged into the
     table (see `upserts`), else appended. properties: the table's. `sinkcolumns` defines which results it takes and how
     the table is laid out; empty `columns`: all. adds_columns: columns that the results gain are added to the table.
+    outbox: of a target, the folder of its outbox in the rule's home.
     """
 
     kind: str
@@ -165,6 +166,7 @@ class Sink(Model):
     cluster_by: tuple[str, ...] = ()
     adds_columns: bool = False
     epoch_columns: bool = False
+    outbox: str | None = None
 
     @property
     def label(self) -> str:

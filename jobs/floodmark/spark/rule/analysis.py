@@ -26,8 +26,8 @@ from floodmark.spark.rule.checks.storing import check_stored
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.session.jvm import without_rows
 from floodmark.spark.session.session import cut, rule_session
+from floodmark.spark.write.merging.upsertchecks import check_upserts
 from floodmark.spark.write.sinkframes import check_sink_columns
-from floodmark.spark.write.upsertchecks import check_upserts
 
 
 def analyse(
@@ -63,7 +63,7 @@ def analyse(
     check_upserts(session, rule, output)
     check_sink_columns(session, rule, output)
     asked = checks_for(without_rows(session, output), rule.expect, f"rule {rule.rule}, results")
-    plan = Plan(rule, fold, output, asked)
+    plan = Plan(rule, home, fold, output, asked)
     if intent is None:  # an open epoch is finished with the tables that it has
         check_stored(plan)
         check_named(plan)

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType, TimestampType
 
 from floodmark.connectors.delta.sink import check_partitions, delta_sinks
 from floodmark.connectors.ports.registry import account_of, place_of, sinks, sources
-from floodmark.connectors.ports.sink import Layout, Status, Writer
+from floodmark.connectors.ports.sink import Layout, Status, Writable, Writer
 from floodmark.core.lifecycle.life import check_same_reset
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry
@@ -45,9 +45,10 @@ from floodmark.spark.read.expectationchecks import ExpectationChecks
 from floodmark.spark.read.shape import quarantine_schema
 from floodmark.spark.session.parallel import side_by_side
 from floodmark.spark.write import tablesink
+from floodmark.spark.write.outboxes import writable
 from floodmark.spark.write.sinkframes import schema_of
 from floodmark.spark.write.sites import Site, empty, seal
-from floodmark.spark.write.tablesink import TableSink, writable
+from floodmark.spark.write.tablesink import TableSink
 
 REBUILD = "rebuild"  # why a generation ends if each run starts a new one
 
@@ -57,6 +58,7 @@ class Plan:
     """An analysed rule: its fold, the columns of its results, and the expectations on these."""
 
     rule: Rule
+    home: Home | None
     fold: Fold
     output: StructType
     expectations: ExpectationChecks
@@ -70,6 +72,10 @@ class Plan:
     def tables(self) -> dict[str, Sink]:
         """Those of them that are Delta tables, by location."""
         return delta_sinks(self.rule)
+
+    def writable(self, address: str) -> Writable:
+        """The sink there, with a session."""
+        return writable(self.sinks[address], self.home)
 
     def sink_columns(self, sink: Sink) -> SinkColumns:
         """The rows and columns of the results that one of the rule's sinks gets."""
@@ -115,7 +121,7 @@ def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str, k
             "writes_again": sink.qos == 1,
             "upsert": upsert,
             "adds_columns": sink_columns.adds_columns,
-            "opens": opens(sink),
+            "opens": opens(sink, home),
         }
 
     return Sites(
@@ -132,8 +138,8 @@ def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str, k
     )
 
 
-def opens(sink: Sink) -> Callable[[Site], Writer]:
-    return writable(sink).writer
+def opens(sink: Sink, home: Home | None) -> Callable[[Site], Writer]:
+    return writable(sink, home).writer
 
 
 def _copies_input(plan: Plan, name: str) -> bool:
@@ -170,13 +176,16 @@ def refuse_lost_ledger(plan: Plan, home: Home) -> None:
             raise LedgerBroken(f"the ledger {home.ledger} is gone, but the rule's other tables exist; {RESTORE}")
         return
     written = [at for at in (home.late, home.dead, *plan.tables) if tablelog.written_for(at, known.id)]
-    written += [str(sink.address) for sink in sinks_beside_tables(plan.rule) if _has_writes_of(known.id, sink)]
+    written += [str(sink.address) for sink in sinks_beside_tables(plan.rule) if _has_writes_of(known.id, sink, home)]
     if written:
         raise LedgerBroken(f"the ledger {home.ledger} has no rows, but it has written to {written[0]}; {RESTORE}")
 
 
-def _has_writes_of(ledger: str, sink: Sink) -> bool:
+def _has_writes_of(ledger: str, sink: Sink, home: Home) -> bool:
     """Whether a sink that is no Delta table accounts for writes of a ledger's."""
+    outbox = home.outbox(sink)
+    if outbox is not None:
+        return tablelog.written_for(str(outbox), ledger)
     found = account_of(sink, deep=False)
     return found is not None and any((one.app or "").startswith(f"floodmark/{ledger}/") for one in found.writes)
 
@@ -216,12 +225,12 @@ def _state_properties(plan: Plan, name: str) -> dict[str, str]:
 
 def make_sink(session: SparkSession, plan: Plan, site: Site, ledger: str) -> None:
     """Make a sink, or take over an empty one; refuse one that is not ours."""
-    writable(plan.sinks[site.address]).make(session, plan.layout(site.address), ledger)
+    plan.writable(site.address).make(session, plan.layout(site.address), ledger)
 
 
 def lay_out(session: SparkSession, plan: Plan, site: Site) -> None:
     """Give a sink what it lacks of its layout."""
-    writable(plan.sinks[site.address]).lay_out(session, plan.layout(site.address))
+    plan.writable(site.address).lay_out(session, plan.layout(site.address))
 
 
 def first_commit(
@@ -290,9 +299,9 @@ def refuse_nothing_to_reset(known: LedgerReader | None, rule: str) -> None:
         raise Refused(f"rule {rule} has not run yet: there is nothing to reset")
 
 
-def refuse_adopted(rule: Rule, keep_output: bool) -> None:
+def refuse_adopted(rule: Rule, home: Home, keep_output: bool) -> None:
     """A reset must not take away rows that were in a sink before the rule."""
-    for sink in () if keep_output else sinks(rule).values():
+    for sink in () if keep_output else sinks(rule, home).values():
         sink.check_can_be_emptied()
 
 
@@ -346,14 +355,14 @@ def old_sites(head: Head, home: Home, ledger: str) -> list[Site]:
         table = TableName.parse(name)
         app = app_id(ledger, head.generation, head.token, table.role)
         if name in others:
-            return _site_of(others[name], name, app)
+            return _site_of(others[name], home, name, app)
         return Site(name, table.role, address_of(home, table.in_generation(head.generation), head), app)
 
     return [site(name) for name in head.table_ids]
 
 
-def _site_of(sink: Sink, name: str, app: str) -> Site:
-    return Site(name, "sink", place_of(sink), app, opens=opens(sink))
+def _site_of(sink: Sink, home: Home, name: str, app: str) -> Site:
+    return Site(name, "sink", place_of(sink), app, opens=opens(sink, home))
 
 
 def _sites_to_seal(head: Head, home: Home, ledger: str) -> list[Site]:
@@ -363,7 +372,7 @@ def _sites_to_seal(head: Head, home: Home, ledger: str) -> list[Site]:
     """
     app = app_id(ledger, head.generation, head.token, "sink")
     added = {name_at(head, place_of(sink)): sink for sink in head.announced_sinks}
-    fresh = [_site_of(sink, name, app) for name, sink in added.items() if name not in head.table_ids]
+    fresh = [_site_of(sink, home, name, app) for name, sink in added.items() if name not in head.table_ids]
     return [*old_sites(head, home, ledger), *fresh]
 
 
@@ -378,7 +387,7 @@ def empty_tables(session: SparkSession, plan: Plan, found: Sites, change: Seal) 
         return written
     reach(rule, "reset.empty.before")
     for site in found.sinks.values():
-        sink, layout = writable(plan.sinks[site.address]), plan.layout(site.address)
+        sink, layout = plan.writable(site.address), plan.layout(site.address)
         sink.check_can_be_emptied()
         written[site.name] = empty(session, site, sink, layout)
         sink.lay_out(session, layout)

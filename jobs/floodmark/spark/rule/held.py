@@ -32,7 +32,6 @@ from floodmark.spark.rule.backfill.backfilling import BackfillResult, Recomputed
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import CorrectionReport, RunReport
 from floodmark.spark.rule.generation import Plan
-from floodmark.spark.write.tablesink import writable
 
 
 class HeldRule:
@@ -106,7 +105,7 @@ class HeldRule:
         same = go_on and not text.rebuild and head.open.rule == self._rule.to_json()
         same = same and not any(stream.on_rewrite == "correct" for stream in text.streams.values())
         same = same and not is_moved(head, self._rule) and not self._has_gained(head)
-        check_sinks_exist(text, head)
+        check_sinks_exist(text, self._home, head)
         session, plan = analyse(self._root, text, self._home, head, head.open)
         same = same and not plan.fold.shape.older
         self.drainer.check_tables()
@@ -193,7 +192,7 @@ class HeldRule:
 
     def _rebuild(self) -> None:
         """Run a generation of one epoch over the whole input, which replaces all rows of the sinks."""
-        check_replaced(self._rule)
+        check_replaced(self._rule, self._home)
         if not self._has_begun:
             session, plan = analyse(self._root, self._rule, self._home, None)
             check_partitions(plan.rule)
@@ -224,12 +223,12 @@ class HeldRule:
         check_columns(session, plan)
         for site in self.drainer.sites(plan).sinks.values():
             if site.name not in self.head.table_ids:
-                writable(plan.sinks[site.address]).check_no_old_rows(site.app, plan.rule.rule)
+                plan.writable(site.address).check_no_old_rows(site.app, plan.rule.rule)
                 generation.make_sink(session, plan, site, self._ledger.id)
             generation.lay_out(session, plan, site)
 
 
 def check_columns(session: SparkSession, plan: Plan) -> None:
     """Raise WrongColumn where a sink has other columns than the rule gives."""
-    for address, sink in plan.sinks.items():
-        writable(sink).check_columns(session, plan.layout(address))
+    for address in plan.sinks:
+        plan.writable(address).check_columns(session, plan.layout(address))

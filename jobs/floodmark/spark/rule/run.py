@@ -86,7 +86,7 @@ class RuleRun:
             known = LedgerReader.load(self._home.ledger)
             generation.refuse_nothing_to_reset(known, self._rule.rule)
             ledger = self._open_ledger(known)
-            generation.refuse_adopted(self._rule, keep_output)
+            generation.refuse_adopted(self._rule, self._home, keep_output)
             session, plan = analyse(self._root, self._rule, self._home, None)
             if keep_output:
                 check_partitions(plan.rule)
@@ -190,7 +190,7 @@ class RuleRun:
     def _recompute(self, head: Head, wanted: Callable[[Head], Interval]) -> Recomputed:
         head = check_same_sinks(head, self._rule)
         interval = wanted(head)
-        for sink in sinks(self._rule).values():
+        for sink in sinks(self._rule, self._home).values():
             sink.check_replaceable()
         session, plan = analyse(self._root, self._rule, self._home, head)
         return _computed(session, plan, self._home, head, interval)

@@ -21,7 +21,7 @@ from floodmark.core.sql.words.lexis import quoted
 from floodmark.ledger.delta.keybounds import Bound
 from floodmark.spark.read.shape import instant
 from floodmark.spark.write.appending import files_for
-from floodmark.spark.write.keyed import of_file
+from floodmark.spark.write.merging.keyed import of_file
 from floodmark.spark.write.rewriting import Rewriting, name_of, rows_of
 
 FILE = "_floodmark_file"  # beside a table's columns: the file that holds a row

@@ -15,7 +15,7 @@ from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN, SinkColumns, s
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import WrongColumn
 from floodmark.spark.session.constants import uncompiled_constant
-from floodmark.spark.write.upsertchecks import check_condition
+from floodmark.spark.write.merging.upsertchecks import check_condition
 
 
 def schema_of(sink_columns: SinkColumns, output: StructType) -> StructType:

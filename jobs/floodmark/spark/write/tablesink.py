@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
 
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from floodmark.connectors.delta.sink import DeltaSink
-from floodmark.connectors.ports.registry import open_sink
 from floodmark.connectors.ports.sink import Layout, Status, Way, Writable, Writer
 from floodmark.core.protocol.presence import Presence
-from floodmark.core.rules.kinds import sink_can
-from floodmark.core.rules.rule import Sink
 from floodmark.ledger.comparing import Committed
 from floodmark.ledger.delta import datafiles, tablelog, tables
 from floodmark.ledger.delta.damage import log_faults
@@ -22,8 +18,8 @@ from floodmark.ledger.delta.syncing import sync_commit, sync_table
 from floodmark.spark.session.session import refuse_leaked_transaction
 from floodmark.spark.write import layouts
 from floodmark.spark.write.appending import Appending
+from floodmark.spark.write.merging.upserting import Upserting
 from floodmark.spark.write.replacing import Replacing, ReplacingAll
-from floodmark.spark.write.upserting import Upserting
 
 
 class TableWriter(Writer):
@@ -114,13 +110,6 @@ class TableSink(DeltaSink, Writable):
 
     def frame(self, spark: SparkSession) -> DataFrame:
         return spark.read.format("delta").load(self.address)
-
-
-def writable(one: Sink) -> Writable:
-    """A rule's sink, with a session."""
-    if sink_can(one.kind).table:
-        return TableSink(str(one.address))
-    return cast("Writable", open_sink(one))
 
 
 def create(

@@ -30,6 +30,7 @@ from floodmark.core.rules.model import (
     StartAt,
     Stream,
 )
+from floodmark.core.rules.sinks.outboxes import outbox_of
 from floodmark.core.text.durations import parse_duration
 
 
@@ -103,9 +104,10 @@ def _start_at(start: Literal["earliest", "latest"] | WrittenStart, zone: str) ->
 
 def sink_of(written: WrittenSink, qos: int) -> Sink:
     kind, said = next(iter(written.kind.items()))
+    address = sink_kind(kind).address(said)
     return Sink(
         kind=kind,
-        address=sink_kind(kind).address(said),
+        address=address,
         options=options_of(said),
         name=written.name,
         qos=level_of(qos if written.qos is None else written.qos),
@@ -119,4 +121,5 @@ def sink_of(written: WrittenSink, qos: int) -> Sink:
         cluster_by=tuple(written.cluster_by or ()),
         adds_columns=written.evolves == "add_columns",
         epoch_columns=written.epoch_columns,
+        outbox=outbox_of(address) if address and sink_kind(kind).can.target else None,
     )

@@ -85,7 +85,7 @@ def compute(
     """What the rewrites, by stream, change. All rows before them are folded. Raises Refused and InputFault."""
     check_correctable(plan.rule, head)
     check_sources(plan.rule, home, head)
-    for sink in sinks(plan.rule).values():
+    for sink in sinks(plan.rule, home).values():
         sink.check_replaceable()
     differences = {name: _difference(session, plan, home, name, one, clock_ms) for name, one in rewrites.items()}
     _refuse_ahead(plan, differences, clock_ms)

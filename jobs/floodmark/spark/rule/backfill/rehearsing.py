@@ -16,7 +16,6 @@ from floodmark.spark.rule.backfill.backfilling import BackfillResult, Moves, Rec
 from floodmark.spark.rule.backfill.correcting import NET
 from floodmark.spark.rule.backfill.taking import same_keys, staying
 from floodmark.spark.session.constants import AS_JSON
-from floodmark.spark.write.tablesink import writable
 
 SHOWN = 5  # rows of each kind
 COMPARED = "_floodmark_compared"
@@ -26,7 +25,7 @@ def rehearsed(done: Recomputed) -> BackfillResult:
     """How many rows of each sink would be replaced by how many, and which of them differ."""
     found, moves = {}, {}
     for name, address in done.sinks.items():
-        rows, held = done.rows[name], writable(done.plan.sinks[address]).frame(done.session)
+        rows, held = done.rows[name], done.plan.writable(address).frame(done.session)
         before = done.replaced[name].of(held) if name in done.replaced else same_keys(done.plan, address, rows, held)
         after = staying(rows)
         found[address] = (after.count(), before.count())

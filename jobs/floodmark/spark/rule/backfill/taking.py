@@ -9,10 +9,10 @@ from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN, upsert_into
 from floodmark.core.rules.sinks.upserts import Upsert
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.spark.rule.generation import Plan
-from floodmark.spark.write import keyed
+from floodmark.spark.write.merging import keyed
+from floodmark.spark.write.merging.upserting import refuse_several, several
 from floodmark.spark.write.replacing import OfKeys
 from floodmark.spark.write.sinkframes import rows_for_sink
-from floodmark.spark.write.upserting import refuse_several, several
 
 
 def taken(plan: Plan, address: str, results: DataFrame, generation: int, epoch: int) -> DataFrame:

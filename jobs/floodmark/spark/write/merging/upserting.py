@@ -27,10 +27,10 @@ from floodmark.errors import InputFault, LedgerBroken
 from floodmark.ledger.delta.keybounds import MEASURES, Bound
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.session.jvm import materialised
-from floodmark.spark.write import keyed
 from floodmark.spark.write.appending import files_for
-from floodmark.spark.write.keyed import DELETE, INSERT, UPDATE
-from floodmark.spark.write.marking import deletion_vectors
+from floodmark.spark.write.merging import keyed
+from floodmark.spark.write.merging.keyed import DELETE, INSERT, UPDATE
+from floodmark.spark.write.merging.marking import deletion_vectors
 from floodmark.spark.write.rewriting import Rewriting, name_of, rows_of
 
 CHANGE_FEED, VECTORS = "delta.enableChangeDataFeed", "delta.enableDeletionVectors"

@@ -1,0 +1,90 @@
+"""The port of targets: what a relay can ask a target, and how it applies portions.
+
+A kind of target is a class that is a `Target`, and its `SinkKind` (`core.rules.kinds`) with `target`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from floodmark.core.relay.positions import Position
+    from floodmark.core.text.ddl import Column
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a target holds: its columns, in order. `key`: of a target with one row for each key, else empty.
+
+    newest: of two rows with one key, the one with the larger value stays. adds_columns: columns that it lacks are added
+    to the target.
+    """
+
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
+    newest: str | None = None
+    adds_columns: bool = False
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What one portion does to the target, in this order: it empties it, and its rows come.
+
+    rows: in batches, with the layout's columns; with a key also `DELETE_COLUMN`, true in a row that takes its key's row
+    away. count: of them. epoch: for messages. token: the same again whenever the portion is sent again, and no other's.
+    """
+
+    token: str
+    epoch: int
+    empties: bool
+    count: int
+    rows: Callable[[], Iterator[pa.RecordBatch]]
+
+
+class Target(Protocol):
+    """A place outside of the lake. Its methods raise RunFailed if it cannot be reached now, and Refused if it is not
+    what the rule says.
+
+    address: one text for the place, without a secret.
+    """
+
+    address: str
+
+    def claim(self, owner: str, layout: Layout) -> Position:
+        """Its position. A target without one is made, or taken over if it is empty, and gets the first: `owner`'s
+        (a ledger's id), with nothing yet.
+
+        Raises NotOwned for one that holds rows without a position, WrongColumn for one that cannot hold such rows.
+        """
+        ...
+
+    def position(self) -> Position | None:
+        """None if nobody has claimed it, or it is not there."""
+        ...
+
+    def apply(
+        self,
+        operations: Sequence[Operation],
+        layout: Layout,
+        since: Position,
+        upto: Position,
+        sent: Callable[[], None],
+    ) -> None:
+        """Apply the operations, in order, and move the position from `since` to `upto`, all or nothing.
+
+        `sent`: to be called once everything is sent, before it counts: tests stop a relay there. Raises Fenced if the
+        position is not `since`, InputFault for a row that the target cannot take.
+        """
+        ...
+
+    def read_back(self, layout: Layout) -> Iterator[pa.RecordBatch]:
+        """All rows that it holds, in the layout's columns."""
+        ...
+
+    def close(self) -> None:
+        """Leave no connection open."""
+        ...

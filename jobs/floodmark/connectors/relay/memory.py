@@ -1,0 +1,66 @@
+"""What a home remembers of a target: its last known position, and the last fault. For people and for noticing.
+
+The truth is the position in the target. A target that is behind what is remembered was restored from a copy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from floodmark.core.relay.positions import Position
+
+
+@dataclass(frozen=True)
+class Memory:
+    """position: the last that was seen in the target; None: none yet. at: when it got there.
+
+    fault, fault_at: of the last attempt, if it failed; UTC, ISO 8601.
+    """
+
+    position: Position | None = None
+    at: str | None = None
+    fault: str | None = None
+    fault_at: str | None = None
+
+
+def file_of(folder: Path) -> Path:
+    """Beside the outbox in `folder`."""
+    return folder.with_name(f"{folder.name}.json")
+
+
+def recall(folder: Path) -> Memory:
+    """What is remembered. A file that cannot be read counts as none: it is no proof of anything."""
+    try:
+        found: dict[str, Any] = json.loads(file_of(folder).read_text())
+        position = found.get("position")
+        known = None if position is None else Position.parse(json.dumps(position))
+        return Memory(known, found.get("at"), found.get("fault"), found.get("fault_at"))
+    except (OSError, ValueError, AttributeError):
+        return Memory()
+
+
+def remember(folder: Path, position: Position) -> None:
+    """The target has this now."""
+    _write(folder, Memory(position, _now()))
+
+
+def remember_fault(folder: Path, said: str) -> None:
+    _write(folder, replace(recall(folder), fault=said, fault_at=_now()))
+
+
+def _write(folder: Path, memory: Memory) -> None:
+    facts = {**vars(memory), "position": memory.position and memory.position.facts()}
+    file = file_of(folder)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_name(f"{file.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(facts, indent=1))
+    fresh.replace(file)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,64 @@
+"""The outbox of a target: a Delta table in the rule's home, to which epochs append what the target is to get.
+
+Each commit that the ledger names is one portion. It holds the rows that come. With a key, it holds one row for each key
+that changes, and `DELETE_COLUMN` is true in those that take the key's row away.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from floodmark.connectors.delta.sink import DeltaSink
+from floodmark.connectors.ports.sink import Account, Sink
+from floodmark.core.text.tablenames import about_sink
+from floodmark.errors import NotOwned
+from floodmark.ledger.delta import tables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from floodmark.core.rules import model
+
+
+class OutboxSink(Sink):
+    """The outbox in `folder`; None in a look without a home. The auditor reads its log itself."""
+
+    def __init__(self, sink: model.Sink, folder: Path | None):
+        self.address, self.sink, self.folder = str(sink.address), sink, folder
+
+    @property
+    def _place(self) -> str | None:
+        return None if self.folder is None else str(self.folder)
+
+    def id(self) -> str | None:
+        table = None if self._place is None else tables.open_table(self._place)
+        return None if table is None else tables.table_id(table)
+
+    def check(self, owner: str | None) -> None:
+        table = None if self._place is None else tables.open_table(self._place)
+        found = None if table is None else tables.owner_of(table)
+        if table is not None and found != owner:
+            raise NotOwned(
+                about_sink(
+                    self.address,
+                    f"expected an outbox of this rule's ledger ({owner or 'none yet'}) at {self._place}, found one of "
+                    f"{found}: the home was mixed with another. Restore the home",
+                )
+            )
+
+    def check_no_old_rows(self, app: str, rule: str) -> None:
+        if self._place is not None:
+            DeltaSink(self._place).check_no_old_rows(app, rule)
+
+    def check_changeable(self) -> None:
+        """Rows are only added to an outbox; the target follows."""
+
+    def check_replaceable(self) -> None:
+        """Likewise."""
+
+    def check_can_be_emptied(self) -> None:
+        """Likewise."""
+
+    def account(self, deep: bool) -> Account | None:
+        """The auditor never asks for it."""
+        raise LookupError(f"{self.address}: an outbox is audited by its log")

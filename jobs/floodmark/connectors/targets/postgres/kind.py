@@ -1,0 +1,37 @@
+"""The PostgreSQL kind of sink: a target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from floodmark.connectors.targets.postgres.options import WrittenPostgres
+from floodmark.core.rules.kinds import SinkCan, SinkKind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from floodmark.connectors.ports.target import Target
+    from floodmark.connectors.relay.outbox import OutboxSink
+    from floodmark.core.rules.model import Sink
+
+
+def _open(sink: Sink, outbox: Path | None) -> OutboxSink:
+    from floodmark.connectors.relay.outbox import OutboxSink
+
+    return OutboxSink(sink, outbox)
+
+
+def _target(sink: Sink) -> Target:
+    from floodmark.connectors.targets.postgres.target import PostgresTarget
+
+    return PostgresTarget(str(sink.address), WrittenPostgres.model_validate(sink.options))
+
+
+SINK = SinkKind(
+    written=WrittenPostgres,
+    summary="a table of PostgreSQL, by the name of a connection",
+    can=SinkCan(qos=2, merges=True, target=True),
+    address=WrittenPostgres.address,
+    open=_open,
+    target=_target,
+)

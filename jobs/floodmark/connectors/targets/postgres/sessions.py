@@ -1,0 +1,88 @@
+"""Sessions of a PostgreSQL server: by a connection's name, and what their faults mean."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import psycopg
+from psycopg import errors as pg
+
+from floodmark.connectors.ports.connections import connection
+from floodmark.core.application.connections import Connection
+from floodmark.core.text.tablenames import about_sink
+from floodmark.errors import FloodmarkError, Refused, RunFailed
+
+SAYS = "floodmark relay "  # the name of a relay's session on the server, followed by the target
+STOPPED_AFTER = 10.0  # seconds in which a relay that works sends something
+_LOOK_EVERY = 0.5  # seconds
+# What a retry cannot mend: a wrong password, a missing right, table or schema, a wrong database.
+_WRONG = (
+    pg.InvalidAuthorizationSpecification,
+    pg.InsufficientPrivilege,
+    pg.UndefinedTable,
+    pg.InvalidSchemaName,
+    pg.InvalidCatalogName,
+    pg.SyntaxErrorOrAccessRuleViolation,
+    pg.FeatureNotSupported,
+)
+
+
+def connected(name: str, target: str) -> psycopg.Connection[Any]:
+    """A session that commits only what is in a transaction."""
+    return psycopg.connect(**settings_of(connection(name)), application_name=f"{SAYS}{target}"[:63], autocommit=True)
+
+
+def settings_of(one: Connection) -> dict[str, Any]:
+    """libpq's settings. Raises Refused for a connection of another kind."""
+    if one.kind not in ("postgres", "postgresql"):
+        raise Refused(
+            f"connection {one.name}: expected postgres://LOGIN:PASSWORD@HOST:PORT/DATABASE, found the kind {one.kind}"
+        )
+    said = {"host": one.host, "port": one.port, "user": one.login, "password": one.password, "dbname": one.schema}
+    found = {key: value for key, value in said.items() if value}
+    extra = {str(key): value for key, value in one.extra.items()}
+    return {"connect_timeout": 10, "keepalives_idle": 30, **found, **extra}
+
+
+def refused_or_failed(address: str, fault: psycopg.Error) -> FloodmarkError:
+    """The error for people: Refused if no retry can help."""
+    said = " ".join(str(fault).split())
+    wrong = isinstance(fault, _WRONG) or "password authentication failed" in said or "no password supplied" in said
+    wrong = wrong or ("database" in said and "does not exist" in said) or ("role" in said and "does not exist" in said)
+    if wrong:
+        return Refused(about_sink(address, f"the server refuses: {said}. Mend the connection, the right or the table"))
+    return RunFailed(
+        about_sink(
+            address,
+            f"it cannot be reached, or its transaction failed: {said}. What is committed stays in the "
+            "outbox; a retry ships it",
+        )
+    )
+
+
+def end_stopped(name: str, target: str, mine: int) -> bool:
+    """End the session of another relay of this target that has sent nothing for a while; whether one was ended.
+
+    `mine`: the process, on the server, of this relay's own session.
+    """
+    with psycopg.connect(**settings_of(connection(name)), autocommit=True) as session:
+        begun, seen = time.monotonic(), None
+        while time.monotonic() - begun < STOPPED_AFTER:
+            now = _waiting(session, target, mine)
+            seen = now if seen is None else {key: one for key, one in seen.items() if now.get(key) == one}
+            if not seen:
+                return False
+            time.sleep(_LOOK_EVERY)
+        found = [session.execute("SELECT pg_terminate_backend(%s)", [pid]).fetchone() for pid in seen or {}]
+        return any(one and one[0] for one in found)
+
+
+def _waiting(session: psycopg.Connection[Any], target: str, mine: int) -> dict[int, tuple[Any, ...]]:
+    """The sessions of relays of the target, in a transaction, for whose next message the server waits."""
+    found = session.execute(
+        "SELECT pid, backend_start, xact_start, state_change FROM pg_stat_activity WHERE application_name = %s AND "
+        "xact_start IS NOT NULL AND wait_event = 'ClientRead' AND pid <> %s",
+        [f"{SAYS}{target}"[:63], mine],
+    )
+    return {pid: (*when,) for pid, *when in found}

@@ -1,0 +1,116 @@
+"""The SQL of a PostgreSQL target. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from floodmark.connectors.ports.target import Layout
+from floodmark.connectors.targets.postgres.types import pg_type
+from floodmark.core.relay.positions import KEYS
+from floodmark.core.text.ddl import Column
+
+POSITIONS = "floodmark_position"  # the table of positions, in the target's schema
+STAGED, GONE, NUMBER = "_floodmark_rows", "_floodmark_gone", "_floodmark_number"
+
+
+def quoted(*names: str) -> str:
+    """An identifier, or several with dots between them."""
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
+
+
+def positions_table(schema: str) -> str:
+    """`CREATE TABLE` of the positions."""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {quoted(schema, POSITIONS)} (target text PRIMARY KEY, ledger text NOT NULL, "
+        "generation bigint NOT NULL, token text NOT NULL, epoch bigint NOT NULL, seq bigint NOT NULL, hash text NOT "
+        "NULL, moved timestamptz NOT NULL DEFAULT now())"
+    )
+
+
+def position_of(schema: str) -> str:
+    return f"SELECT {', '.join(KEYS)} FROM {quoted(schema, POSITIONS)} WHERE target = %s"
+
+
+def first_position(schema: str) -> str:
+    names = ", ".join(("target", *KEYS))
+    return f"INSERT INTO {quoted(schema, POSITIONS)} ({names}) VALUES ({', '.join(['%s'] * (len(KEYS) + 1))})"
+
+
+def moved_position(schema: str) -> str:
+    sets = ", ".join(f"{key} = %s" for key in KEYS)
+    return f"UPDATE {quoted(schema, POSITIONS)} SET {sets}, moved = clock_timestamp() WHERE target = %s"
+
+
+def new_table(place: tuple[str, str], columns: Iterable[Column]) -> str:
+    return f"CREATE TABLE {quoted(*place)} ({', '.join(map(_column, columns))})"
+
+
+def new_columns(place: tuple[str, str], columns: Iterable[Column]) -> str:
+    return f"ALTER TABLE {quoted(*place)} {', '.join(f'ADD COLUMN {_column(one)}' for one in columns)}"
+
+
+def unique_key(place: tuple[str, str], key: Sequence[str], nulls: bool) -> str:
+    """An index on the key. `nulls`: the server can have NULL count as a value (PostgreSQL 15)."""
+    names = ", ".join(map(quoted, key))
+    return f"CREATE UNIQUE INDEX ON {quoted(*place)} ({names}){' NULLS NOT DISTINCT' if nulls else ''}"
+
+
+def staging(columns: Iterable[Column]) -> str:
+    """A table for the rows of one portion, in which they keep their order."""
+    names = ", ".join(map(_column, columns))
+    return f"CREATE TEMPORARY TABLE {STAGED} ({names}, {GONE} boolean) ON COMMIT DROP"
+
+
+def first_row(place: tuple[str, str]) -> str:
+    return f"SELECT 1 FROM {quoted(*place)} LIMIT 1"
+
+
+def no_rows(place: tuple[str, str]) -> str:
+    """Take all rows away, so that other sessions see them until the transaction's end."""
+    return f"DELETE FROM {quoted(*place)}"
+
+
+def copy_into(table: str, columns: Iterable[str]) -> str:
+    """`table`: quoted."""
+    return f"COPY {table} ({', '.join(map(quoted, columns))}) FROM STDIN (FORMAT csv)"
+
+
+def deletion(place: tuple[str, str], key: Sequence[str]) -> str:
+    """Take away the rows whose key is marked."""
+    same = " AND ".join(f"t.{quoted(name)} IS NOT DISTINCT FROM s.{quoted(name)}" for name in key)
+    return f"DELETE FROM {quoted(*place)} t USING {STAGED} s WHERE s.{GONE} AND {same}"
+
+
+def merge(place: tuple[str, str], layout: Layout) -> str:
+    """Insert or update the other rows."""
+    names = [one.name for one in layout.columns]
+    others = [name for name in names if name not in layout.key]
+    listed = ", ".join(map(quoted, names))
+    update = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
+    then = f"DO UPDATE SET {update}{_if_newer(layout)}" if others else "DO NOTHING"
+    return (
+        f"INSERT INTO {quoted(*place)} AS t ({listed}) SELECT {listed} FROM {STAGED} WHERE NOT {GONE} "
+        f"ON CONFLICT ({', '.join(map(quoted, layout.key))}) {then}"
+    )
+
+
+def _if_newer(layout: Layout) -> str:
+    """As the engine orders rows of one key: by `newest`, then by all columns sorted by name; NULL is the smallest, and
+    text is ordered by its bytes."""
+    if layout.newest is None:
+        return ""
+    by_name = {one.name: one for one in layout.columns}
+    order = [by_name[layout.newest], *(by_name[name] for name in sorted(by_name))]
+    cases = " ".join(_differs(one) for one in order)
+    return f" WHERE CASE {cases} ELSE false END"
+
+
+def _differs(column: Column) -> str:
+    collate = ' COLLATE "C"' if column.type.name == "string" else ""
+    ours, theirs = (f"{side}.{quoted(column.name)}" for side in ("excluded", "t"))
+    larger = f"({theirs} IS NULL OR ({ours} IS NOT NULL AND {ours}{collate} > {theirs}{collate}))"
+    return f"WHEN {ours} IS DISTINCT FROM {theirs} THEN {larger}"
+
+
+def _column(column: Column) -> str:
+    return f"{quoted(column.name)} {pg_type(column.type)}"

@@ -1,0 +1,271 @@
+"""PostgreSQL as a target: rows and position move in one transaction.
+
+A transaction takes the position's row first, so relays of one target come one after the other. If the one before has
+sent nothing for a while (its process was stopped), its session is ended: its transaction then has no effect.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.pq import TransactionStatus
+
+from floodmark.connectors.ports.target import Layout, Operation, Target
+from floodmark.connectors.targets.postgres import statements as sql
+from floodmark.connectors.targets.postgres.sessions import connected, end_stopped, refused_or_failed
+from floodmark.connectors.targets.postgres.types import copied, holds, pg_type
+from floodmark.core.relay.positions import KEYS, Position
+from floodmark.core.text.tablenames import about_sink
+from floodmark.errors import Fenced, FloodmarkError, InputFault, NotOwned, Refused, RunFailed, WrongColumn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from floodmark.connectors.targets.postgres.options import WrittenPostgres
+
+LOCK_WAIT = "5s"  # for the position's row, before the session that holds it is looked at
+PATIENCE = 120.0  # seconds to wait for a relay that works
+
+
+class PostgresTarget(Target):
+    """One table. `options`: its place, and the name of the connection."""
+
+    def __init__(self, address: str, options: WrittenPostgres):
+        self.address, self._place, self._name = address, options.place, options.connection
+        self._open: psycopg.Connection[Any] | None = None
+
+    @property
+    def _schema(self) -> str:
+        return self._place[0]
+
+    @property
+    def _key(self) -> str:
+        """The target, in the table of positions."""
+        return ".".join(self._place)
+
+    # --- Claiming
+
+    def claim(self, owner: str, layout: Layout) -> Position:
+        found = self.position()
+        if found is not None:
+            return found
+        with self._transaction() as session:
+            session.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [f"floodmark {self._key}"])
+            session.execute(sql.positions_table(self._schema))
+            found = self._position(session)
+            if found is None:
+                self._make(session, owner, layout)
+                found = Position(owner)
+                session.execute(sql.first_position(self._schema), [self._key, *_values(found)])
+        return found
+
+    def _make(self, session: psycopg.Connection[Any], owner: str, layout: Layout) -> None:
+        if self._columns(session):
+            self._take_over(session, owner, layout)
+        else:
+            session.execute(sql.new_table(self._place, layout.columns))
+        if layout.key and not self._has_unique(session, layout.key):
+            nulls = session.info.server_version >= 150000
+            session.execute(sql.unique_key(self._place, layout.key, nulls))
+
+    def _take_over(self, session: psycopg.Connection[Any], owner: str, layout: Layout) -> None:
+        if session.execute(sql.first_row(self._place)).fetchone():
+            raise NotOwned(
+                about_sink(
+                    self.address,
+                    "it has rows, and no position of a rule: expected a table that does not exist, or an empty one. "
+                    "Name another table, or empty it",
+                )
+            )
+        self._fit(session, layout)
+
+    def position(self) -> Position | None:
+        with self._transaction() as session:
+            try:
+                with session.transaction():  # a savepoint
+                    return self._position(session)
+            except (pg.UndefinedTable, pg.InvalidSchemaName):
+                return None
+
+    def _position(self, session: psycopg.Connection[Any], lock: bool = False) -> Position | None:
+        found = session.execute(sql.position_of(self._schema) + (" FOR UPDATE" if lock else ""), [self._key]).fetchone()
+        return None if found is None else Position(**dict(zip(KEYS, found, strict=True)))
+
+    # --- Applying
+
+    def apply(
+        self,
+        operations: Sequence[Operation],
+        layout: Layout,
+        since: Position,
+        upto: Position,
+        sent: Callable[[], None],
+    ) -> None:
+        with self._transaction() as session:
+            self._take_turn(session, since)
+            if operations:
+                self._fit(session, layout)
+            if layout.key and operations:
+                session.execute(sql.staging(layout.columns))
+            for one in operations:
+                self._perform(session, one, layout)
+            session.execute(sql.moved_position(self._schema), [*_values(upto), self._key])
+            sent()
+        if self.position() != upto:
+            raise Fenced(about_sink(self.address, f"expected its position at {upto.words}, found another: ship again"))
+
+    def _take_turn(self, session: psycopg.Connection[Any], since: Position) -> None:
+        """Lock the position's row; it must be the one that this relay has read."""
+        session.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
+        found = self._locked_position(session)
+        session.execute("SET LOCAL lock_timeout = 0")
+        if found is None:
+            raise Refused(
+                about_sink(self.address, f"expected its position ({since.words}), found none: somebody removed it")
+            )
+        if found != since:
+            raise Fenced(
+                about_sink(
+                    self.address,
+                    f"expected its position at {since.words}, found {found.words}: another relay has moved it; this "
+                    "one's work had no effect",
+                )
+            )
+
+    def _locked_position(self, session: psycopg.Connection[Any]) -> Position | None:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                with session.transaction():
+                    return self._position(session, lock=True)
+            except pg.LockNotAvailable:
+                ended = end_stopped(self._name, self._key, session.info.backend_pid)
+                if not ended and time.monotonic() > until:
+                    raise RunFailed(
+                        about_sink(self.address, "another relay ships to it, and has for long; a retry checks again")
+                    ) from None
+
+    def _perform(self, session: psycopg.Connection[Any], one: Operation, layout: Layout) -> None:
+        if one.empties:
+            session.execute(sql.no_rows(self._place))
+        if not one.count:
+            return
+        names = [column.name for column in layout.columns]
+        if not layout.key:
+            return self._copy(session, one, layout, sql.copy_into(sql.quoted(*self._place), names), ())
+        session.execute(f"TRUNCATE {sql.STAGED}")
+        self._copy(session, one, layout, sql.copy_into(sql.STAGED, [*names, sql.GONE]), (sql.GONE,))
+        with self._rows_of(one):
+            session.execute(sql.deletion(self._place, layout.key))
+            session.execute(sql.merge(self._place, layout))
+
+    def _copy(
+        self, session: psycopg.Connection[Any], one: Operation, layout: Layout, into: str, more: tuple[str, ...]
+    ) -> None:
+        with self._rows_of(one), session.cursor().copy(into) as copy:
+            for batch in one.rows():
+                copy.write(copied(batch, layout.columns, more))
+
+    @contextmanager
+    def _rows_of(self, one: Operation) -> Iterator[None]:
+        """Have an error about a row name its epoch."""
+        try:
+            yield
+        except (pg.DataError, pg.IntegrityError) as fault:
+            said = ", ".join(filter(None, (fault.diag.message_primary, fault.diag.message_detail, fault.diag.context)))
+            raise InputFault(
+                about_sink(self.address, f"epoch {one.epoch}: expected rows that the table takes, found one: {said}")
+            ) from fault
+
+    # --- Columns
+
+    def _columns(self, session: psycopg.Connection[Any]) -> dict[str, tuple[str, bool]]:
+        """Of the table, by name: the type, and whether a row must give a value. Empty: there is no table."""
+        found = session.execute(
+            "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull AND NOT a.atthasdef AND "
+            "a.attidentity = '' FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON "
+            "n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped",
+            list(self._place),
+        )
+        return {name: (kind, needed) for name, kind, needed in found}
+
+    def _fit(self, session: psycopg.Connection[Any], layout: Layout) -> None:
+        """Raise WrongColumn unless the table takes such rows; add columns that it lacks, if the rule says so."""
+        there = self._columns(session)
+        if not there:
+            raise Refused(about_sink(self.address, "expected the table, found none: somebody removed it. Restore it"))
+        missing = [one for one in layout.columns if one.name not in there]
+        if missing and layout.adds_columns:
+            session.execute(sql.new_columns(self._place, missing))
+        elif missing:
+            raise self._wrong(
+                f"a column {missing[0].name} {pg_type(missing[0].type)}", f"none of {', '.join(there)}", "add it"
+            )
+        for one in (one for one in layout.columns if one.name in there):
+            kind = there[one.name][0]
+            if not holds(kind.partition("(")[0] if kind.startswith("character") else kind, pg_type(one.type)):
+                raise self._wrong(f"column {one.name} of type {pg_type(one.type)}", kind, "change it")
+        names = {one.name for one in layout.columns}
+        for name in (name for name, (_, needed) in there.items() if needed and name not in names):
+            raise self._wrong("no other column that must have a value", name, "give it a default")
+
+    def _wrong(self, expected: str, found: str, mend: str) -> WrongColumn:
+        return WrongColumn(about_sink(self.address, f"expected {expected}, found {found}: {mend}, or cast in the SQL"))
+
+    def _has_unique(self, session: psycopg.Connection[Any], key: Sequence[str]) -> bool:
+        found = session.execute(
+            "SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND "
+            "a.attnum = ANY(i.indkey) WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indpred IS NULL AND "
+            "i.indisvalid GROUP BY i.indexrelid",
+            [sql.quoted(*self._place)],
+        )
+        return any(set(names) == set(key) for (names,) in found)
+
+    # --- Reading back
+
+    def read_back(self, layout: Layout) -> Iterator[pa.RecordBatch]:
+        raise NotImplementedError
+
+    # --- Sessions
+
+    @contextmanager
+    def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        """A transaction that has an effect only if it really was committed.
+
+        A server answers COMMIT of a failed transaction with a roll-back, which is no error to a client.
+        """
+        with self._faults():
+            session = self._session()
+            with session.transaction():
+                yield session
+                if session.info.transaction_status != TransactionStatus.INTRANS:
+                    raise RunFailed(about_sink(self.address, "its transaction failed, and has no effect; ship again"))
+
+    def _session(self) -> psycopg.Connection[Any]:
+        if self._open is None or self._open.closed:
+            self._open = connected(self._name, self._key)
+        return self._open
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except FloodmarkError:
+            raise
+        except psycopg.Error as fault:
+            self.close()
+            raise refused_or_failed(self.address, fault) from fault
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+def _values(position: Position) -> list[Any]:
+    return [getattr(position, key) for key in KEYS]

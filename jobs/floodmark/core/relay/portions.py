@@ -1,0 +1,118 @@
+"""What of a ledger's rows a target has still to get."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from floodmark.core.protocol.records.rows import Row
+from floodmark.core.relay.positions import Position
+from floodmark.core.text.tablenames import about_sink
+from floodmark.errors import LedgerBroken, NotOwned, Refused
+
+_ANEW = "remove the target with its position: the relay then makes it anew, and ships all that its outbox has"
+MOST_ROWS = 250_000  # in one transaction of a target, unless a single portion has more
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What one row of the ledger has for a target. `position`: the target's afterwards; `at`: when it was committed.
+
+    commit: the outbox's version with the rows, None if there are none. rows, digest: of these. empties: a reset took
+    away what the target has; that comes before the rows.
+    """
+
+    position: Position
+    at: str
+    commit: int | None
+    rows: int
+    digest: dict[str, Any] | None
+    empties: bool = False
+
+
+def check_position(target: str, found: Position, ledger: str, row: Row | None, newest: int) -> None:
+    """Raise unless a target's position is one of this ledger's. `row`: the ledger's at `found.seq`; `newest`: the
+    largest number of its rows.
+
+    NotOwned: another ledger's. LedgerBroken: the home went back, or somebody changed the position.
+    """
+    if found.ledger != ledger:
+        raise NotOwned(
+            about_sink(
+                target,
+                f"it belongs to another rule's ledger (id {found.ledger}; this rule's ledger: {ledger}). Name another "
+                "target, or drop the other rule with its target",
+            )
+        )
+    if not found.seq:
+        return
+    if found.seq > newest:
+        raise LedgerBroken(
+            about_sink(
+                target,
+                f"it has row {found.seq} of the ledger ({found.words}), whose newest row is {newest}: the home is an "
+                "older copy. Restore the newest home, or {_ANEW}",
+            )
+        )
+    if row is None or (row.hash, row.generation, row.epoch) != (found.hash, found.generation, found.epoch):
+        raise LedgerBroken(
+            about_sink(
+                target,
+                f"its position is not one of the ledger's ({found.words}, row {found.seq}): it was changed by hand, or "
+                "the home is another copy. Restore it, or {_ANEW}",
+            )
+        )
+
+
+def portions(rows: Iterable[Row], table: str, since: Position) -> list[Portion]:
+    """The portions after a position, the oldest first. `table`: the ledger's name of the sink.
+
+    What a later reset takes away again is left out. Raises Refused if a generation began without the sink.
+    """
+    found = list(_each(rows, table, since))
+    last = max((i for i, one in enumerate(found) if one.empties), default=0)
+    return found[last:]
+
+
+def _each(rows: Iterable[Row], table: str, since: Position) -> Iterator[Portion]:
+    known = bool(since.seq)  # whether the target may have rows of a generation before
+    for row in (one for one in rows if one.seq > since.seq):
+        if row.kind not in ("commit", "backfilled"):
+            continue
+        body = json.loads(row.body)
+        written = body["tables"].get(table)
+        begins = row.kind == "commit" and row.epoch == 0
+        if begins and known and not body.get("kept_output") and table not in body["table_ids"]:
+            raise Refused(
+                about_sink(
+                    table.removeprefix("sink/"),
+                    f"it has rows from before the reset that began generation {row.generation}, which did not empty it "
+                    "because the rule did not have this sink then. Start over with `floodmark reset`",
+                )
+            )
+        empties = begins and known and not body.get("kept_output")
+        if written is not None or empties:
+            known = True
+            yield _portion(row, since.ledger, written, empties)
+
+
+def _portion(row: Row, ledger: str, written: dict[str, Any] | None, empties: bool) -> Portion:
+    position = Position(ledger, row.generation, row.token, row.epoch, row.seq, row.hash)
+    if written is None or not written["rows"]:
+        return Portion(position, row.at, None, 0, None, empties)
+    return Portion(position, row.at, written["commit"], written["rows"], written["digest"], empties)
+
+
+def batches(found: Sequence[Portion], most: int = MOST_ROWS) -> Iterator[list[Portion]]:
+    """Portions in order, several together as long as they have at most `most` rows."""
+    batch, rows = list[Portion](), 0
+    for one in found:
+        if batch and rows + one.rows > most:
+            yield batch
+            batch, rows = [], 0
+        batch.append(one)
+        rows += one.rows
+    if batch:
+        yield batch

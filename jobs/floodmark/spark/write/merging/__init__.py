@@ -1,0 +1,1 @@
+"""Merge rows into a table by a key."""

@@ -1,0 +1,101 @@
+"""Outboxes as what a rule writes: rows are appended, whatever they do to the target."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql.types import BooleanType, StructType
+
+from floodmark.connectors.ports.registry import open_sink
+from floodmark.connectors.ports.sink import Layout, Way, Writable
+from floodmark.connectors.relay.outbox import OutboxSink
+from floodmark.core.rules.kinds import sink_can
+from floodmark.core.rules.rule import Sink
+from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
+from floodmark.core.rules.sinks.upserts import Upsert
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.ledger.home import Home
+from floodmark.spark.session.jvm import materialised
+from floodmark.spark.write.appending import Appending
+from floodmark.spark.write.merging import keyed
+from floodmark.spark.write.merging.upserting import refuse_several, several
+from floodmark.spark.write.tablesink import TableSink, TableWriter
+
+
+def writable(one: Sink, home: Home | None) -> Writable:
+    """A rule's sink, with a session. `home`: the rule's; None in a look without one."""
+    can = sink_can(one.kind)
+    if can.table:
+        return TableSink(str(one.address))
+    if can.target:
+        return Outbox(one, None if home is None else home.outbox(one))
+    return cast("Writable", open_sink(one, home))
+
+
+class Outbox(OutboxSink, Writable):
+    """The outbox of a target, with a session."""
+
+    @property
+    def _table(self) -> TableSink:
+        return TableSink(str(self.folder))
+
+    def writer(self, way: Way) -> OutboxWriter:
+        return OutboxWriter(str(self.folder), way)
+
+    def check_columns(self, spark: SparkSession, layout: Layout) -> None:
+        self._table.check_columns(spark, self._with_marks(layout))
+
+    def make(self, spark: SparkSession, layout: Layout, owner: str) -> None:
+        self.check(owner)
+        self._table.make(spark, self._with_marks(layout), owner)
+
+    def lay_out(self, spark: SparkSession, layout: Layout) -> None:
+        """An outbox has no layout of its own."""
+
+    def empty(self, spark: SparkSession, layout: Layout, app: str, metadata: str) -> None:
+        self._table.empty(spark, self._with_marks(layout), app, metadata)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        return self._table.frame(spark)
+
+    def _with_marks(self, layout: Layout) -> Layout:
+        if not self.sink.key:
+            return layout
+        return Layout(StructType(list(layout.columns)).add(DELETE_COLUMN, BooleanType()))
+
+
+class OutboxWriter(TableWriter):
+    """An outbox, as one writer sees it."""
+
+    def begin(self, frame: DataFrame, where: str) -> Appending:
+        if self._way.upsert is None:
+            return super().begin(frame, where)
+        return KeyedPortion(frame.sparkSession, self._address, self._way.app, self._way.upsert, where)
+
+
+class KeyedPortion(Appending):
+    """A transaction that appends one row for each key that changes. `where`: the prefix of error messages."""
+
+    def __init__(self, session: SparkSession, address: str, app: str, upsert: Upsert, where: str):
+        super().__init__(session, address, app)
+        self._upsert, self._where = upsert, where
+
+    def check_types(self, name: str, frame: DataFrame) -> None:
+        super().check_types(name, frame.withColumn(DELETE_COLUMN, F.lit(True)))
+
+    def write(self, frame: DataFrame) -> int:
+        return super().write(materialised(self._changes(frame), self._session))
+
+    def compute(self, frame: DataFrame) -> int:
+        return super().compute(self._changes(frame))
+
+    def _changes(self, frame: DataFrame) -> DataFrame:
+        """Raises InputFault if two rows have one key and nothing says which of them is to remain."""
+        each = keyed.one_for_each_key(frame, self._upsert)
+        found = each.agg(*several(self._upsert)).head()
+        assert found is not None
+        refuse_several(self._where, self._upsert, found.asDict())
+        columns = [name for name in frame.columns if name != DELETE_COLUMN]
+        return each.select("row.*", F.col("gone").alias(DELETE_COLUMN)).select(*map(quoted, columns), DELETE_COLUMN)

@@ -1,0 +1,252 @@
+"""PostgreSQL as a target, beside a real server: each row once, whatever ends a relay, a run or the server."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from support.flow import Flow, event, rows_of
+from support.postgres import Server, started
+from support.relays import Relays
+from support.running import reset, run
+
+from floodmark.proving.play.processes import wait_until
+
+HOWS: dict[str, dict[str, Any]] = {
+    "rows": {},
+    "latest": {"newest": "at"},
+    "current": {"delete": "n < 0", "where": "n <> 7"},
+}
+POINTS = ("relay.before", "relay.sent", "relay.after")
+# An epoch each. Keys come, change, are deleted and come again; rows are older than what is there, or as old; one epoch
+# has no row.
+EPOCHS = (
+    [event(1, "a", n=1), event(2, "b", n=2), event(3, None, n=3)],
+    [event(4, "a", n=4), event(1, "b", n=5), event(5, "c", v=None, n=6), event(6, 'd,"\n\\', n=6)],
+    [event(7, "b", n=-1), event(8, "a", n=7), event(9, "e", n=8)],
+    [event(9, "e", n=None)],
+    [event(10, "b", n=9), event(9, "e", v=0.5, n=10), event(2, None, n=11), event(4, "a", v=None, n=3)],
+)
+COLUMNS = "at, k, v, n"
+TYPED = "at timestamptz, k text, v float8, n bigint"
+
+
+def flow_of(root: Path, qos: int = 2) -> Flow:
+    """One rule that writes the same rows to targets and to Delta tables: appended, and by key in two ways."""
+    flow = Flow(root, "delivered", sql=f"SELECT {COLUMNS} FROM events WHERE n IS NOT NULL")
+    flow.stream = {"lateness": None}
+    hows = [{**how, **({"key": ["k"]} if how else {})} for how in HOWS.values()]
+    targets = [{"postgres": {"connection": "shop", "table": name}, "qos": qos} for name in HOWS]
+    sinks = [{**one, **how} for one, how in zip(targets, hows, strict=True)]
+    flow.settings = {
+        "sinks": sinks
+        + [{"delta": flow.sink(i), **how, **({"key": ["k"]} if how else {})} for i, how in enumerate(HOWS.values())]
+    }
+    return flow
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with started(tmp_path_factory.mktemp("postgres")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def written(root: Path, spark: SparkSession) -> Flow:
+    """The rule has run all epochs; nothing is shipped."""
+    flow = flow_of(root)
+    for rows in EPOCHS:
+        flow.arrive(rows)
+        run(spark, flow)
+    assert flow.ledger().begun.epoch == len(EPOCHS)
+    return flow
+
+
+class Shop:
+    """A database of one test's own, and the rule's relays to it."""
+
+    def __init__(self, server: Server, place: Path, flow: Flow):
+        self.server, self.name, self.flow = server, f"d{place.name[:12]}", flow
+        server.run(f"CREATE DATABASE {self.name}")
+        self.uri = server.uri.replace("/postgres", f"/{self.name}")
+        self.relays = Relays(flow.name, flow.root, {"FLOODMARK_CONN_SHOP": self.uri})
+
+    def run(self, *statements: str) -> None:
+        with self.server.connect(dbname=self.name) as session:
+            for one in statements:
+                session.execute(one)
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        with self.server.connect(dbname=self.name) as session:
+            return session.execute(query).fetchall()
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        return self.ask(f"SELECT {COLUMNS} FROM {table}")
+
+    def has_all(self) -> bool:
+        found = [sorted(self.rows(table), key=str) for table in HOWS]
+        return found == [sorted(map(_values, rows_of(self.flow.sink(i))), key=str) for i in range(len(HOWS))]
+
+
+def _values(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name.strip()] for name in COLUMNS.split(","))
+
+
+@pytest.fixture
+def shop(server: Server, written: Flow, place: Path) -> Shop:
+    """The written rule's home, copied. The copy's Delta tables are those of the original."""
+    flow = flow_of(place)
+    shutil.copytree(written.home, flow.home)
+    text = written.write_rule().read_text()
+    (place / "rules").mkdir()
+    (place / "rules" / "delivered.yaml").write_text(text)
+    shop = Shop(server, place, flow)
+    shop.flow.sink = written.sink  # type: ignore[method-assign]
+    return shop
+
+
+def test_a_target_gets_what_a_delta_table_gets(shop: Shop) -> None:
+    done = shop.relays.ship()
+    assert (done.code, shop.has_all()) == (0, True), done.said
+    assert shop.relays.ship().said.count("nothing new") == 3
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_relay_neither_loses_nor_doubles_a_row(shop: Shop, point: str) -> None:
+    for table in HOWS:
+        shop.relays.killed_at(point, "--target", f"public.{table}")
+    done = shop.relays.ship()
+    assert (done.code, shop.has_all()) == (0, True), done.said
+
+
+def test_a_stopped_relay_that_goes_on_after_another_has_no_effect(shop: Shop) -> None:
+    with shop.relays.stopped_at("relay.sent", "--target", "public.latest") as zombie:
+        done = shop.relays.ship()
+        assert (done.code, shop.has_all()) == (0, True), done.said
+        shop.relays.go_on("relay.sent")
+        assert wait_until(lambda: zombie.poll() is not None, zombie, 60.0)
+    assert zombie.returncode == 1
+    assert shop.has_all()
+
+
+@pytest.mark.parametrize(("qos", "times"), [(1, 2), (0, 0)])
+def test_qos_1_doubles_and_qos_0_loses(shop: Shop, qos: int, times: int) -> None:
+    path = shop.flow.root / "rules" / "delivered.yaml"
+    path.write_text(path.read_text().replace("qos: 2", f"qos: {qos}"))
+    shop.relays.killed_at("relay.between", "--target", "public.rows")
+    assert shop.relays.ship("--target", "public.rows").code == 0
+    assert sorted(shop.rows("rows"), key=str) == sorted(
+        [_values(row) for row in rows_of(shop.flow.sink(0))] * times, key=str
+    )
+
+
+def test_a_server_that_dies_in_a_transaction_has_none_of_it(server: Server, shop: Shop) -> None:
+    with shop.relays.stopped_at("relay.sent", "--target", "public.rows") as relay:
+        server.kill()
+        shop.relays.go_on("relay.sent")
+        assert wait_until(lambda: relay.poll() is not None, relay, 60.0)
+    try:
+        assert relay.returncode == 1
+        down = shop.relays.ship()
+        assert down.code == 1
+        assert "cannot be reached" in down.said
+    finally:
+        server.start()
+    assert shop.relays.ship().code == 0
+    assert shop.has_all()
+
+
+def test_a_target_that_was_restored_from_a_copy_is_noticed(shop: Shop) -> None:
+    shop.relays.killed_at("relay.after", "--target", "public.rows")
+    shop.run("CREATE TABLE copy AS SELECT * FROM rows", "CREATE TABLE position AS SELECT * FROM floodmark_position")
+    shop.relays.ship()
+    before = shop.ask("SELECT seq FROM position WHERE target = 'public.rows'")
+    shop.run(
+        "UPDATE floodmark_position SET seq = 0, hash = '', generation = 0, token = '', epoch = 0", "DELETE FROM rows"
+    )
+    done = shop.relays.ship("--target", "public.rows")
+    assert done.code == 3, before
+    assert "it was restored from a copy" in done.said
+    assert shop.relays.ship("--target", "public.rows", "--resend").code == 0
+    assert len(shop.rows("rows")) == len(rows_of(shop.flow.sink(0)))
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "code"),
+    [
+        ("UPDATE floodmark_position SET epoch = 2", "its position is not one of the ledger's", 3),
+        ("UPDATE floodmark_position SET ledger = 'x'", "it belongs to another rule's ledger (id x", 2),
+        ("UPDATE floodmark_position SET seq = 99", "the home is an older copy", 3),
+        ("DELETE FROM floodmark_position", "it has rows, and no position of a rule", 2),
+    ],
+)
+def test_a_position_that_somebody_changed_is_named(shop: Shop, change: str, said: str, code: int) -> None:
+    shop.relays.ship("--target", "public.rows")
+    shop.run(change)
+    done = shop.relays.ship("--target", "public.rows")
+    assert (done.code, said in done.said) == (code, True), done.said
+
+
+@pytest.mark.parametrize(
+    ("table", "said", "code"),
+    [
+        ("at timestamptz, k text, n bigint", "expected a column v double precision, found none of at, k, n", 2),
+        ("at timestamptz, k text, v float8, n int", "expected column n of type bigint, found integer", 2),
+        (f"{TYPED}, w int NOT NULL", "expected no other column that must have a value, found w", 2),
+        (f"{TYPED}, CHECK (n < 9)", "epoch 5: expected rows that the table takes, found one: ", 3),
+        (f"{TYPED.replace('text', 'text NOT NULL')}", 'null value in column "k"', 3),
+        (f"{TYPED}, w int DEFAULT 3, id bigint GENERATED ALWAYS AS IDENTITY", "14 rows", 0),
+        (f"{TYPED.replace('text', 'varchar')}", "14 rows", 0),
+    ],
+)
+def test_a_table_of_somebody_is_taken_over_if_it_fits(shop: Shop, table: str, said: str, code: int) -> None:
+    shop.run(f"CREATE TABLE rows ({table})")
+    done = shop.relays.ship("--target", "public.rows")
+    assert (done.code, said in done.said) == (code, True), done.said
+    assert bool(shop.rows("rows") if code == 0 else []) == (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        (":wrong@", "password authentication failed"),
+        ("/nowhere", 'database "nowhere" does not exist'),
+        ("mysql:", "connection shop: expected postgres://"),
+        ("", "connection shop: expected it in FLOODMARK_CONN_SHOP"),
+    ],
+)
+def test_a_wrong_connection_is_answered_in_one_line(shop: Shop, uri: str, said: str) -> None:
+    changed = {
+        ":wrong@": shop.uri.replace(shop.server.password, "wrong"),
+        "/nowhere": shop.uri.replace(f"/{shop.name}", "/nowhere"),
+        "mysql:": shop.uri.replace("postgresql:", "mysql:"),
+        "": "",
+    }[uri]
+    done = Relays(shop.flow.name, shop.flow.root, {"FLOODMARK_CONN_SHOP": changed}).ship("--target", "public.rows")
+    assert (done.code, said in done.said) == (2, True), done.said
+    assert len(done.said.splitlines()) == 1
+    assert shop.server.password not in done.said
+
+
+def test_a_reset_empties_the_target_and_ships_all_again(
+    server: Server, place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = flow_of(place)
+    shop = Shop(server, place, flow)
+    flow.arrive(EPOCHS[0])
+    run(spark, flow)
+    assert shop.relays.ship().code == 0
+    reset(spark, flow)
+    shop.relays.killed_at("relay.sent", "--target", "public.rows")
+    assert len(shop.rows("rows")) == len(EPOCHS[0])
+    assert shop.relays.ship().code == 0
+    assert shop.rows("rows") == []
+    run(spark, flow)
+    flow.arrive(EPOCHS[1])
+    run(spark, flow)
+    assert shop.relays.ship().code == 0
+    assert shop.has_all()
