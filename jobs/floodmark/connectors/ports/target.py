@@ -35,14 +35,20 @@ class Operation:
     """What one portion does to the target, in this order: it empties it, and its rows come.
 
     rows: in batches, with the layout's columns; with a key also `DELETE_COLUMN`, true in a row that takes its key's row
-    away. count: of them. epoch: for messages. token: the same again whenever the portion is sent again, and no other's.
+    away. count: of them; they come in the same order again. token: the same again whenever the portion is sent again,
+    and no other's. position: the target's once it has the portion.
     """
 
     token: str
-    epoch: int
+    position: Position
     empties: bool
     count: int
     rows: Callable[[], Iterator[pa.RecordBatch]]
+
+    @property
+    def epoch(self) -> int:
+        """For messages."""
+        return self.position.epoch
 
 
 class Target(Protocol):

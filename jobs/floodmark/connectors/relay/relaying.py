@@ -37,11 +37,11 @@ class Shipped:
     position: Position
 
 
-def target_of(sink: Sink) -> Target:
-    """The target of a sink that is one."""
+def target_of(sink: Sink, outbox: Path | None = None) -> Target:
+    """The target of a sink that is one. `outbox`: its folder; None in a look without a home."""
     kind = sink_kind(sink.kind)
     assert kind.target is not None, f"{sink.kind} has no target"
-    return cast("Target", kind.target(sink))
+    return cast("Target", kind.target(sink, outbox))
 
 
 def target_named(rule: Rule, name: str) -> Sink:
@@ -58,8 +58,8 @@ class Relay:
 
     def __init__(self, rule: Rule, sink: Sink, home: Home, resend: bool = False):
         self._rule, self._sink, self._resend = rule.rule, sink, resend
-        self._target, self._ledger_at = target_of(sink), home.ledger
-        self._folder = cast("Path", home.outbox(sink))
+        self._folder, self._ledger_at = cast("Path", home.outbox(sink)), home.ledger
+        self._target = target_of(sink, self._folder)
 
     def __enter__(self) -> Relay:
         return self
@@ -140,4 +140,4 @@ class Relay:
         columns = [column.name for column in self._layout.columns]
         columns += [DELETE_COLUMN] if self._layout.key else []
         rows = partial(rows_of, self._folder, one.commit, columns)
-        return Operation(f"{one.position.ledger}/{one.position.seq}", one.position.epoch, one.empties, one.rows, rows)
+        return Operation(f"{one.position.ledger}/{one.position.seq}", one.position, one.empties, one.rows, rows)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Qos: TypeAlias = Literal[0, 1, 2]
 Action: TypeAlias = Literal["fail", "dead", "drop", "warn"]
 OnRewrite: TypeAlias = Literal["stop", "skip", "correct"]
+OnReset: TypeAlias = Literal["empty", "keep"]
 ACTIONS: tuple[Action, ...] = ("fail", "dead", "drop", "warn")  # of an expectation, the strictest first
 
 
@@ -148,7 +149,7 @@ class Sink(Model):
     options: values from the file, if its kind has more than an address. With a `key` the results are merged into the
     table (see `upserts`), else appended. properties: the table's. `sinkcolumns` defines which results it takes and how
     the table is laid out; empty `columns`: all. adds_columns: columns that the results gain are added to the table.
-    outbox: of a target, the folder of its outbox in the rule's home.
+    outbox: of a target, the folder of its outbox in the rule's home. on_reset: what a reset does to a target's rows.
     """
 
     kind: str
@@ -167,6 +168,8 @@ class Sink(Model):
     adds_columns: bool = False
     epoch_columns: bool = False
     outbox: str | None = None
+    # Left out where it is the default, so that the rules in older ledgers keep their text.
+    on_reset: OnReset = Field(default="empty", exclude_if=lambda action: action == "empty")
 
     @property
     def label(self) -> str:

@@ -102,13 +102,13 @@ def _start_at(start: Literal["earliest", "latest"] | WrittenStart, zone: str) ->
     return StartAt(timestamp=aware.astimezone(UTC).isoformat())
 
 
-def sink_of(written: WrittenSink, qos: int) -> Sink:
+def sink_of(written: WrittenSink, qos: int, code: str | None = None) -> Sink:
     kind, said = next(iter(written.kind.items()))
     address = sink_kind(kind).address(said)
     return Sink(
         kind=kind,
         address=address,
-        options=options_of(said),
+        options=options_of(said) if code is None else {**options_of(said), CODE: code},
         name=written.name,
         qos=level_of(qos if written.qos is None else written.qos),
         key=tuple(written.key or ()),
@@ -122,4 +122,5 @@ def sink_of(written: WrittenSink, qos: int) -> Sink:
         adds_columns=written.evolves == "add_columns",
         epoch_columns=written.epoch_columns,
         outbox=outbox_of(address) if address and sink_kind(kind).can.target else None,
+        on_reset=written.on_reset,
     )
