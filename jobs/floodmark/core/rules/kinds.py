@@ -34,6 +34,7 @@ SINKS: dict[str, str] = {
     "console": "floodmark.connectors.ports.console:SINK",
     "postgres": "floodmark.connectors.targets.postgres.kind:SINK",
     "python": "floodmark.connectors.targets.python.kind:SINK",
+    "kafka": "floodmark.connectors.targets.kafka.kind:SINK",
 }
 
 

@@ -34,6 +34,11 @@ def check_upserts(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
                 f"expected a kind that compares rows ({_that('compares')}), found {sink.kind}, whose rows leave in the "
                 "order in which they were committed: leave `newest` out, or let readers compare",
             )
+        if sink.key and sink.options.get("key"):
+            yield (
+                ("sinks", i, sink.kind, "key"),
+                "expected no `key` of the topic beside `key` of the sink, which is the records' key; found both",
+            )
         if sink.newest is not None and sink.delete is not None:
             yield (
                 ("sinks", i, "delete"),
