@@ -96,7 +96,7 @@ class Brokers:
         if not wanted:
             return {}
 
-        def ask(places: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        def ask(places: dict[Any, Any]) -> Mapping[Any, Any]:
             found: Mapping[Any, Any] = self._admin.list_offsets(places, isolation_level=level, request_timeout=WAIT)
             return found
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from floodmark.connectors.targets.kafka.messages import ROW, Record
+from floodmark.connectors.targets.kafka.messages import Record
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import Fenced, FloodmarkError, InputFault, Refused, RunFailed
 
@@ -27,7 +28,7 @@ class Transactions:
 
     def __init__(self, address: str, settings: Mapping[str, Any], name: str, largest: int):
         self._address = address
-        self._lost: list[Any] = []  # the records that no broker took, with the reason
+        self._lost: list[tuple[KafkaError, str]] = []  # the rows that no broker took, with the reason
         self._producer = Producer(
             {
                 **settings,
@@ -41,7 +42,6 @@ class Transactions:
                 "delivery.report.only.error": True,
                 "reconnect.backoff.max.ms": 1000,
                 "log_level": 0,
-                "on_delivery": lambda error, message: self._lost.append((error, message)),
                 "error_cb": lambda error: None,
             }
         )
@@ -71,12 +71,15 @@ class Transactions:
     def _produce(self, topic: str, one: Record) -> None:
         while True:
             try:
-                self._producer.produce(topic, one.value, one.key, headers=list(one.headers))
+                on_delivery = partial(self._lose, one.row)
+                self._producer.produce(topic, one.value, one.key, headers=list(one.headers), on_delivery=on_delivery)
                 return
             except BufferError:
                 self._producer.poll(0.1)
                 self._check_lost()
             except KafkaException as fault:
+                self._producer.poll(0.1)
+                self._check_lost()  # a record that was lost before this one
                 raise self._fault(fault.args[0], one.row) from None
 
     def _flush(self) -> None:
@@ -85,10 +88,13 @@ class Transactions:
         if left:
             raise RunFailed(about_sink(self._address, f"the broker takes no records; {_AGAIN}"))
 
+    def _lose(self, row: str, error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            self._lost.append((error, row))
+
     def _check_lost(self) -> None:
         if self._lost:
-            error, message = self._lost[0]
-            raise self._fault(error, str(dict(message.headers() or ()).get(ROW, b"").decode()))
+            raise self._fault(*self._lost[0])
 
     def _take_back(self) -> None:
         try:
