@@ -35,6 +35,7 @@ SINKS: dict[str, str] = {
     "postgres": "floodmark.connectors.targets.postgres.kind:SINK",
     "python": "floodmark.connectors.targets.python.kind:SINK",
     "kafka": "floodmark.connectors.targets.kafka.kind:SINK",
+    "files": "floodmark.connectors.targets.files.kind:SINK",
 }
 
 
