@@ -51,7 +51,7 @@ def _format(value: object) -> object:
     return value
 
 
-def local_folder(value: str) -> str:
+def _local(value: str) -> str:
     if "://" in value and not value.startswith("file://"):
         raise ValueError(
             "expected a folder of this machine's file system; stores of objects cannot be read as files yet. Mount "
@@ -101,7 +101,7 @@ class WrittenFiles(Written):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    path: Annotated[Address, AfterValidator(local_folder), Field(description="the folder")]
+    path: Annotated[Address, AfterValidator(_local), Field(description="the folder")]
     format: Annotated[Format, BeforeValidator(_format), Field(description="what the files hold")]
     declared: Annotated[Columns | None, Field(alias="schema", description="the columns, as in CREATE TABLE")] = None
     infer: Annotated[

@@ -6,9 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
-from floodmark.connectors.files.options import local_folder
 from floodmark.core.rules.file.fields import Address, Written
 from floodmark.core.text.addresses import FILES, location
+
+
+def _local(value: str) -> str:
+    if "://" in value and not value.startswith("file://"):
+        raise ValueError(
+            "expected a folder of this machine's file system; files cannot be written to stores of objects yet. Mount "
+            "the store, or write a delta sink"
+        )
+    return value
 
 
 def _format(value: object) -> object:
@@ -22,7 +30,7 @@ class WrittenFolder(Written):
 
     model_config = ConfigDict(json_schema_extra={"required": ["path"]})
 
-    path: Annotated[Address, AfterValidator(local_folder), Field(description="the folder; the relay makes it")]
+    path: Annotated[Address, AfterValidator(_local), Field(description="the folder; the relay makes it")]
     format: Annotated[
         Literal["parquet", "json", "csv"], BeforeValidator(_format), Field(description="what the files hold")
     ] = "parquet"
