@@ -99,11 +99,12 @@ def test_a_killed_relay_neither_loses_nor_doubles_a_row(shop: Shop, point: str) 
     assert [shop.data(one) for one in FORMATS] == [shop.seen(one) for one in FORMATS]
 
 
-def test_a_stopped_relay_that_goes_on_after_another_has_no_effect(shop: Shop) -> None:
-    with shop.relays.stopped_at("relay.sent", "--target", "csv") as zombie:
+@pytest.mark.parametrize("point", ["relay.before", "relay.sent"])
+def test_a_stopped_relay_that_goes_on_after_another_has_no_effect(shop: Shop, point: str) -> None:
+    with shop.relays.stopped_at(point, "--target", "csv") as zombie:
         done = shop.relays.ship()
         assert (done.code, shop.has_all()) == (0, True), done.said
-        shop.relays.go_on("relay.sent")
+        shop.relays.go_on(point)
         assert wait_until(lambda: zombie.poll() is not None, zombie, 60.0)
     assert zombie.returncode == 1
     assert shop.has_all()

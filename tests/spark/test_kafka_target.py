@@ -142,11 +142,12 @@ def test_a_killed_relay_neither_loses_nor_doubles_a_record(shop: Shop, point: st
     assert (done.code, shop.has_all()) == (0, True), done.said
 
 
-def test_a_stopped_relay_that_goes_on_after_another_has_no_effect(shop: Shop) -> None:
-    with shop.relays.stopped_at("relay.sent", "--target", "rows") as zombie:
+@pytest.mark.parametrize("point", ["relay.before", "relay.sent"])
+def test_a_stopped_relay_that_goes_on_after_another_has_no_effect(shop: Shop, point: str) -> None:
+    with shop.relays.stopped_at(point, "--target", "rows") as zombie:
         done = shop.relays.ship()
         assert (done.code, shop.has_all()) == (0, True), done.said
-        shop.relays.go_on("relay.sent")
+        shop.relays.go_on(point)
         assert wait_until(lambda: zombie.poll() is not None, zombie, 60.0)
     assert zombie.returncode == 1
     assert shop.has_all()

@@ -121,12 +121,14 @@ def test_a_killed_relay_sends_the_same_tokens_again(shop: Shop) -> None:
     assert len(shop.server.received) == 2 * len(shop.server.rows)
 
 
-@pytest.mark.parametrize("target", ["posted", "stored"])
-def test_a_stopped_relay_that_goes_on_after_another_has_no_effect(shop: Shop, target: str) -> None:
-    with shop.relays.stopped_at("relay.sent", "--target", target) as zombie:
+@pytest.mark.parametrize(
+    ("target", "point"), [("posted", "relay.before"), ("posted", "relay.sent"), ("stored", "relay.sent")]
+)
+def test_a_stopped_relay_that_goes_on_after_another_has_no_effect(shop: Shop, target: str, point: str) -> None:
+    with shop.relays.stopped_at(point, "--target", target) as zombie:
         done = shop.relays.ship()
         assert (done.code, shop.has_all()) == (0, True), done.said
-        shop.relays.go_on("relay.sent")
+        shop.relays.go_on(point)
         assert wait_until(lambda: zombie.poll() is not None, zombie, 60.0)
     assert zombie.returncode == 1
     assert shop.has_all()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from support.inbox import CLASSES, inbox
 from floodmark.connectors.ports.target import Layout, Operation
 from floodmark.connectors.targets.homeposition import HomePosition
 from floodmark.connectors.targets.python.portions import no_rows, portion_of
+from floodmark.core.protocol.records.rows import Row
+from floodmark.core.relay.portions import portions
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.kinds import can_of
 from floodmark.core.rules.rule import Rule, load_rule
@@ -174,3 +178,24 @@ def test_the_kit_finds_a_class_that_breaks_its_promise(
     with pytest.raises(AssertionError) as fault:
         check_target(store, COLUMNS, ROWS, {"path": str(tmp_path / "rows.db")})
     assert problem in str(fault.value)
+
+
+# --- Resets
+
+
+def row(seq: int, epoch: int, on_reset: str, rows: int) -> Row:
+    sink = {"address": "python://own:Own", "on_reset": on_reset}
+    body = {"tables": {"sink/python://own:Own": {"rows": rows, "commit": seq, "digest": None}}, "table_ids": {}}
+    text = json.dumps({**body, "rule": json.dumps({"sinks": [sink]}) if epoch == 0 else None})
+    return Row(seq, "commit", 1 + (seq > 2), "t", epoch, 1, "r", "2001-01-01T00:00:00Z", text, "p", "h")
+
+
+@pytest.mark.parametrize(("on_reset", "seqs"), [("empty", [3, 4]), ("keep", [2, 3, 4])])
+def test_a_reset_takes_rows_away_unless_they_are_to_stay(on_reset: str, seqs: list[int]) -> None:
+    """Row 2 was not shipped when the generation of row 3 began."""
+    rows = [row(1, 1, on_reset, 5), row(2, 2, on_reset, 5), row(3, 0, on_reset, 0), row(4, 1, on_reset, 5)]
+    table_ids = {"sink/python://own:Own": "id"}
+    rows[2] = replace(rows[2], body=json.dumps({**json.loads(rows[2].body), "table_ids": table_ids}))
+    found = portions(rows, "sink/python://own:Own", Position("x", 1, "t", 1, 1, "h"))
+    assert [one.position.seq for one in found] == seqs
+    assert [one.empties for one in found] == [on_reset == "empty" and seq == 3 for seq in seqs]
