@@ -18,8 +18,10 @@ from support.kafka import Broker, served
 from support.relays import Relays
 from support.running import reset, run
 
+from floodmark.connectors.kafka.brokers import brokers
 from floodmark.connectors.ports.target import Layout
 from floodmark.connectors.targets.kafka.options import WrittenTopic
+from floodmark.connectors.targets.kafka.reading import Blocked, CommittedReader
 from floodmark.connectors.targets.kafka.target import PARTITIONS, KafkaTarget
 from floodmark.core.relay.positions import MARKERS
 from floodmark.core.text.ddl import columns_of
@@ -210,6 +212,26 @@ def test_a_position_that_somebody_changed_is_named(shop: Shop, change: dict[str,
     done = shop.relays.ship("--target", "rows")
     assert (done.code, said in done.said) == (code, True), done.said
     assert shop.rows("rows") == shop.expected(0)
+
+
+def test_the_end_of_a_topic_is_read_only_once_no_transaction_is_open(broker: Broker) -> None:
+    """Else an older position would be taken for the newest."""
+    broker.create(MARKERS, 1)
+    said = {"bootstrap.servers": broker.servers, "log_level": 0}
+    writer = Producer({**said, "transactional.id": "floodmark.other"})
+    writer.init_transactions(30)
+    reader = CommittedReader(said, brokers("shop", said), MARKERS, [0])
+    for commits in (True, False):
+        writer.begin_transaction()
+        writer.produce(MARKERS, b"new", b"other")
+        assert writer.flush(30) == 0
+        with pytest.raises(Blocked):
+            list(reader.to_end(0.5))
+        writer.commit_transaction(30) if commits else writer.abort_transaction(30)
+        assert [one.value() for one in reader.to_end(30)] == [b"new"] * commits
+    assert list(reader.to_end(0.5)) == []
+    reader.close()
+    _clear(broker)
 
 
 def test_topics_of_somebody_are_taken_over_if_they_are_empty(shop: Shop) -> None:
