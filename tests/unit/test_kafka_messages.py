@@ -42,8 +42,17 @@ def test_values_come_back_from_json_as_they_were() -> None:
     assert texts[0].startswith(
         '{"b":true,"i":-1,"l":1152921504606846976,"f":0.5,"d":1e+300,"m":"12345678901234567.500"'
     )
-    assert '"at":"2001-02-03T04:05:06.000007+00:00","ntz":"1969-12-31T23:00:00","a":["1.5",null]' in texts[0]
+    assert '"at":"2001-02-03T04:05:06.000007+00:00","ntz":"1969-12-31T23:00:00.000000","a":["1.5",null]' in texts[0]
     assert '"p":{"1":0.5,"2":"inf"}' in texts[0]
+
+
+def test_times_are_the_same_text_wherever_they_are() -> None:
+    columns = columns_of("at TIMESTAMP, l ARRAY<TIMESTAMP>, ntz TIMESTAMP_NTZ, m ARRAY<TIMESTAMP_NTZ>")
+    for at in (datetime(1, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999_999), datetime(9999, 12, 31, 1)):
+        row = {"at": at.replace(tzinfo=UTC), "l": [at.replace(tzinfo=UTC)], "ntz": at, "m": [at]}
+        (found,) = json_rows(table_of(columns, [row]).to_batches()[0], columns)
+        assert ([found["at"]], [found["ntz"]]) == (found["l"], found["m"])
+        assert row_of(found, columns) == row
 
 
 def test_what_is_not_a_number_is_text() -> None:

@@ -232,7 +232,7 @@ def with_line(text: str, old: str, new: str) -> str:
         (
             "  - delta:",
             "  - parquet:",
-            "12: sinks[0].parquet: unknown key 'parquet': expected a kind of sink (delta, console)",
+            "12: sinks[0].parquet: unknown key 'parquet': expected a kind of sink (delta, console, postgres",
         ),
         (
             "    event_time: date\n",
@@ -400,7 +400,11 @@ def with_line(text: str, old: str, new: str) -> str:
         (OUT, f"{OUT}\n    key: [a]\n    newest: b\n    delete: a = 0", "expected `newest` or `delete`, found both"),
         (OUT, f"{OUT}\n    key: [a]\n    delete: rand() > 0", "14: sinks[0].delete: "),
         (OUT, f"{OUT}\n    key: [a]\n    delete: count(*) = 0", "14: sinks[0].delete: "),
-        (OUT, "  - console: true\n    qos: 1\n    key: [a]", "14: sinks[0].key: expected a delta sink"),
+        (
+            OUT,
+            "  - console: true\n    qos: 1\n    key: [a]",
+            "14: sinks[0].key: expected a kind of sink that supports upserts (delta",
+        ),
         (
             OUT,
             f"{OUT}\n    partition_by: day",

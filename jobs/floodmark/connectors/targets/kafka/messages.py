@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from floodmark.connectors.ports.target import Layout, Operation
 from floodmark.connectors.targets.values.jsonvalues import json_rows, json_text, row_of
@@ -15,14 +14,13 @@ from floodmark.core.text.ddl import Column
 LEDGER, GENERATION, EPOCH, ROW = (f"floodmark.{name}" for name in ("ledger", "generation", "epoch", "row"))
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One row. `value`: None in a tombstone, which takes the key's row away. row: its token."""
 
     key: bytes | None
     value: bytes | None
     row: str
-    headers: Sequence[tuple[str, str | bytes | None]]
+    headers: list[tuple[str, str | bytes | None]]
 
 
 def records_of(one: Operation, layout: Layout, key: Sequence[str]) -> Iterator[Record]:

@@ -72,7 +72,7 @@ class Transactions:
         while True:
             try:
                 on_delivery = partial(self._lose, one.row)
-                self._producer.produce(topic, one.value, one.key, headers=list(one.headers), on_delivery=on_delivery)
+                self._producer.produce(topic, one.value, one.key, headers=one.headers, on_delivery=on_delivery)
                 return
             except BufferError:
                 self._producer.poll(0.1)

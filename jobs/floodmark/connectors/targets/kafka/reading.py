@@ -25,6 +25,7 @@ class CommittedReader:
         self._read = dict.fromkeys(partitions, 0)
         unused = {"group.id": "floodmark", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
         wanted = {"isolation.level": "read_committed", "enable.partition.eof": True, "log_level": 0}
+        wanted["fetch.wait.max.ms"] = 20  # the end of a partition is told with the answer after the last record
         self._consumer = Consumer({**settings, **unused, **wanted})
         self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
 

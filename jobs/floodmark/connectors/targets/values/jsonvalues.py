@@ -6,7 +6,7 @@
 | FLOAT, DOUBLE | a number; NaN and infinities are text (`"nan"`, `"inf"`, `"-inf"`) |
 | DECIMAL | text, exactly |
 | BINARY | text, base64 |
-| DATE, TIMESTAMP, TIMESTAMP_NTZ | text, ISO 8601; a TIMESTAMP in UTC (`+00:00`) |
+| DATE, TIMESTAMP, TIMESTAMP_NTZ | text, ISO 8601; times with microseconds, a TIMESTAMP in UTC (`+00:00`) |
 | ARRAY, STRUCT | an array, an object |
 | MAP | an object by the keys' text |
 """
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SAME = ("boolean", "tinyint", "smallint", "int", "bigint", "string")
+_TIMES = {"timestamp": "+00:00", "timestamp_ntz": ""}
 
 
 def json_value(value: Any, kind: Type) -> Any:
@@ -43,7 +44,7 @@ def json_value(value: Any, kind: Type) -> Any:
 
 _TO_JSON: dict[type, Callable[[Any], Any]] = {
     bytes: lambda value: base64.b64encode(value).decode(),
-    datetime: lambda value: value.isoformat(),
+    datetime: lambda value: value.isoformat(timespec="microseconds"),
     date: lambda value: value.isoformat(),
     Decimal: lambda value: format(value, "f"),
     float: lambda value: value if value == value and abs(value) != float("inf") else str(value),
@@ -58,8 +59,19 @@ def json_rows(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[dict
 
 
 def _json_list(array: pa.Array, kind: Type) -> list[Any]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if array.type == pa.null() or kind.name in _SAME:
+        same: list[Any] = array.to_pylist()
+        return same
+    if kind.name in _TIMES:  # a tenth of the time that datetimes take
+        texts = pc.strftime(array.cast(pa.timestamp("us")), "%Y-%m-%dT%H:%M:%S")
+        return [text and f"{text}{_TIMES[kind.name]}" for text in texts.to_pylist()]
     values: list[Any] = array.to_pylist()
-    return values if kind.name in _SAME else [json_value(one, kind) for one in values]
+    if kind.name in ("float", "double") and pc.all(pc.is_finite(array)).as_py() is not False:
+        return values
+    return [json_value(one, kind) for one in values]
 
 
 def json_text(value: Any) -> str:
