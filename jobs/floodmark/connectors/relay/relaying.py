@@ -53,11 +53,19 @@ def target_named(rule: Rule, name: str) -> Sink:
     raise Refused(f"rule {rule.rule}: expected one of its targets ({known}), found {name}")
 
 
+def layout_of(sink: Sink, folder: Path) -> Layout:
+    """What a target holds, by its outbox in `folder`."""
+    columns = columns_in(str(sink.address), folder)
+    spelt = {one.name.lower(): one.name for one in columns}
+    key = tuple(spelt[name.lower()] for name in sink.key)
+    return Layout(columns, key, sink.newest and spelt[sink.newest.lower()], sink.adds_columns)
+
+
 class Relay:
     """The relay of one target. `resend`: a target that was restored from a copy gets again what it lost."""
 
     def __init__(self, rule: Rule, sink: Sink, home: Home, resend: bool = False):
-        self._rule, self._sink, self._resend = rule.rule, sink, resend
+        self._rule, self._sink, self._resend, self._rebuilt = rule.rule, sink, resend, rule.rebuild
         self._target, self._ledger_at = target_of(sink), home.ledger
         self._folder = cast("Path", home.outbox(sink))
 
@@ -83,7 +91,7 @@ class Relay:
         if ledger is None or ledger.head is None or not self._folder.exists():
             return None
         since = self._begin(ledger)
-        found = portions(ledger.since(since.seq), PREFIX + str(self._sink.address), since)
+        found = portions(ledger.since(since.seq), PREFIX + str(self._sink.address), since, self._rebuilt)
         done = Shipped(0, 0, since)
         for batch in batches(found):
             reach(self._rule, "relay.before")
@@ -117,11 +125,7 @@ class Relay:
 
     @cached_property
     def _layout(self) -> Layout:
-        sink = self._sink
-        columns = columns_in(self._target.address, self._folder)
-        spelt = {one.name.lower(): one.name for one in columns}
-        key = tuple(spelt[name.lower()] for name in sink.key)
-        return Layout(columns, key, sink.newest and spelt[sink.newest.lower()], sink.adds_columns)
+        return layout_of(self._sink, self._folder)
 
     def _apply(self, batch: Sequence[Portion], since: Position) -> None:
         """By the sink's qos: rows and position together; at 1 first the rows, at 0 first the position."""
@@ -140,4 +144,5 @@ class Relay:
         columns = [column.name for column in self._layout.columns]
         columns += [DELETE_COLUMN] if self._layout.key else []
         rows = partial(rows_of, self._folder, one.commit, columns)
-        return Operation(f"{one.position.ledger}/{one.position.seq}", one.position.epoch, one.empties, one.rows, rows)
+        token = f"{one.position.ledger}/{one.position.seq}"
+        return Operation(token, one.position.epoch, one.empties, one.replaces, one.whole, one.rows, rows)

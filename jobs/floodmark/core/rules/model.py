@@ -142,13 +142,17 @@ class CleanUp(Model):
     keep_log_us: int = 2_592_000_000_000
 
 
+OUTBOX_KEEP_US = 604_800_000_000  # a week
+
+
 class Sink(Model):
     """A sink. `address` is None for the console. `qos` is the sink's own if declared, else the rule's.
 
     options: values from the file, if its kind has more than an address. With a `key` the results are merged into the
     table (see `upserts`), else appended. properties: the table's. `sinkcolumns` defines which results it takes and how
     the table is laid out; empty `columns`: all. adds_columns: columns that the results gain are added to the table.
-    outbox: of a target, the folder of its outbox in the rule's home.
+    outbox: of a target, the folder of its outbox in the rule's home. It has at most `outbox_bytes` of what the target
+    has not got (None: no limit), and keeps what the target has got for `outbox_keep_us`.
     """
 
     kind: str
@@ -167,6 +171,8 @@ class Sink(Model):
     adds_columns: bool = False
     epoch_columns: bool = False
     outbox: str | None = None
+    outbox_bytes: int | None = None
+    outbox_keep_us: int = OUTBOX_KEEP_US
 
     @property
     def label(self) -> str:

@@ -23,7 +23,7 @@ from floodmark.core.rules.file.epochs import WrittenCleanUp, WrittenEpoch
 from floodmark.core.rules.file.kindkeys import KIND
 from floodmark.core.rules.file.rule import WrittenAmend, WrittenRule
 from floodmark.core.rules.file.schedule import WrittenAssets, WrittenFreshness
-from floodmark.core.rules.file.sinks import LATER_SINK_KEYS, WrittenSink
+from floodmark.core.rules.file.sinks import LATER_SINK_KEYS, WrittenOutbox, WrittenSink
 from floodmark.core.rules.file.spark import WrittenAirflow, WrittenSpark
 from floodmark.core.rules.file.streams import (
     LATER_STREAM_KEYS,
@@ -322,6 +322,7 @@ def _known_keys(parent: Field) -> list[str]:
         "sinks": WrittenSink,
         "epoch": WrittenEpoch,
         "cleanup": WrittenCleanUp,
+        "outbox": WrittenOutbox,
         "spark": WrittenSpark,
         "airflow": WrittenAirflow,
         "schedule": WrittenAssets,

@@ -87,6 +87,7 @@ WORDS: dict[str, dict[str, str]] = {
         "partition_by": "columns by which the table is partitioned",
         "cluster_by": "columns by which the table is clustered, at most four; not with `partition_by`",
         "schema": "when results gain a column: add_columns adds it to the table, fail does not",
+        "outbox": "limits of the outbox, from which a target outside of the lake gets its rows",
     },
     "WrittenAssets": {
         "assets": "run the rule whenever one of these Airflow assets is updated: URIs, or addresses of sinks"

@@ -70,9 +70,25 @@ def no_rows(place: tuple[str, str]) -> str:
     return f"DELETE FROM {quoted(*place)}"
 
 
+def no_rows_within(place: tuple[str, str], column: Column, parts: int) -> str:
+    """Take away the rows whose column is in one of several intervals, each given by its two ends."""
+    at, kind = quoted(column.name), pg_type(column.type)
+    within = " OR ".join([f"({at} >= %s::{kind} AND {at} < %s::{kind})"] * parts)
+    return f"DELETE FROM {quoted(*place)} WHERE {within}"
+
+
 def copy_into(table: str, columns: Iterable[str]) -> str:
     """`table`: quoted."""
     return f"COPY {table} ({', '.join(map(quoted, columns))}) FROM STDIN (FORMAT csv)"
+
+
+def copy_out(place: tuple[str, str], columns: Iterable[Column]) -> str:
+    """All rows as CSV; arrays as JSON."""
+    names = (
+        f"array_to_json({quoted(one.name)})" if pg_type(one.type).endswith("[]") else quoted(one.name)
+        for one in columns
+    )
+    return f"COPY (SELECT {', '.join(names)} FROM {quoted(*place)}) TO STDOUT (FORMAT csv)"
 
 
 def deletion(place: tuple[str, str], key: Sequence[str]) -> str:
@@ -81,13 +97,13 @@ def deletion(place: tuple[str, str], key: Sequence[str]) -> str:
     return f"DELETE FROM {quoted(*place)} t USING {STAGED} s WHERE s.{GONE} AND {same}"
 
 
-def merge(place: tuple[str, str], layout: Layout) -> str:
-    """Insert or update the other rows."""
+def merge(place: tuple[str, str], layout: Layout, whole: bool) -> str:
+    """Insert or update the other rows; `whole`: also those that are older than the table's."""
     names = [one.name for one in layout.columns]
     others = [name for name in names if name not in layout.key]
     listed = ", ".join(map(quoted, names))
     update = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
-    then = f"DO UPDATE SET {update}{_if_newer(layout)}" if others else "DO NOTHING"
+    then = f"DO UPDATE SET {update}{'' if whole else _if_newer(layout)}" if others else "DO NOTHING"
     return (
         f"INSERT INTO {quoted(*place)} AS t ({listed}) SELECT {listed} FROM {STAGED} WHERE NOT {GONE} "
         f"ON CONFLICT ({', '.join(map(quoted, layout.key))}) {then}"

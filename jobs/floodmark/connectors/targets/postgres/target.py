@@ -17,8 +17,10 @@ from psycopg.pq import TransactionStatus
 
 from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.targets.postgres import statements as sql
+from floodmark.connectors.targets.postgres.reading import read
 from floodmark.connectors.targets.postgres.sessions import connected, end_stopped, refused_or_failed
-from floodmark.connectors.targets.postgres.types import copied, holds, pg_type
+from floodmark.connectors.targets.postgres.types import holds, pg_type, time_text
+from floodmark.connectors.targets.postgres.writing import copied
 from floodmark.core.relay.positions import KEYS, Position
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import Fenced, FloodmarkError, InputFault, NotOwned, Refused, RunFailed, WrongColumn
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from floodmark.connectors.targets.postgres.options import WrittenPostgres
+    from floodmark.core.relay.portions import Replaced
 
 LOCK_WAIT = "5s"  # for the position's row, before the session that holds it is looked at
 PATIENCE = 120.0  # seconds to wait for a relay that works
@@ -153,6 +156,8 @@ class PostgresTarget(Target):
     def _perform(self, session: psycopg.Connection[Any], one: Operation, layout: Layout) -> None:
         if one.empties:
             session.execute(sql.no_rows(self._place))
+        if one.replaces is not None:
+            self._make_room(session, one.replaces, layout)
         if not one.count:
             return
         names = [column.name for column in layout.columns]
@@ -162,7 +167,12 @@ class PostgresTarget(Target):
         self._copy(session, one, layout, sql.copy_into(sql.STAGED, [*names, sql.GONE]), (sql.GONE,))
         with self._rows_of(one):
             session.execute(sql.deletion(self._place, layout.key))
-            session.execute(sql.merge(self._place, layout))
+            session.execute(sql.merge(self._place, layout, one.whole))
+
+    def _make_room(self, session: psycopg.Connection[Any], replaced: Replaced, layout: Layout) -> None:
+        column = next(one for one in layout.columns if one.name == replaced.column)
+        ends = [time_text(at) for part in replaced.parts for at in part]
+        session.execute(sql.no_rows_within(self._place, column, len(replaced.parts)), ends)
 
     def _copy(
         self, session: psycopg.Connection[Any], one: Operation, layout: Layout, into: str, more: tuple[str, ...]
@@ -229,7 +239,10 @@ class PostgresTarget(Target):
     # --- Reading back
 
     def read_back(self, layout: Layout) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError
+        with self._transaction() as session:
+            session.execute("SET LOCAL TimeZone = 'UTC'")
+            with session.cursor().copy(sql.copy_out(self._place, layout.columns)) as copy:
+                yield from read(copy, layout.columns)
 
     # --- Sessions
 

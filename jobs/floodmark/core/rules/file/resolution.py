@@ -122,4 +122,6 @@ def sink_of(written: WrittenSink, qos: int) -> Sink:
         adds_columns=written.evolves == "add_columns",
         epoch_columns=written.epoch_columns,
         outbox=outbox_of(address) if address and sink_kind(kind).can.target else None,
+        outbox_bytes=written.outbox and written.outbox.max_bytes,
+        **({} if written.outbox is None else {"outbox_keep_us": written.outbox.keep}),
     )

@@ -30,6 +30,7 @@ from floodmark.connectors.planning import checkpoint
 from floodmark.connectors.planning.plannedrows import relations
 from floodmark.connectors.planning.rewrites import spans_rewrite
 from floodmark.connectors.ports import console
+from floodmark.connectors.relay.room import wait_for_room
 from floodmark.core.protocol import engine
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry
@@ -121,6 +122,8 @@ class EpochFolder:
         entry = self._planned(batch_id)
         if self.head.open is None and spans_rewrite(self._plan.rule, self._home, self.head.entry, entry):
             raise RewriteAhead
+        if self.head.open is None:
+            wait_for_room(self._plan.rule, self._home, self._ledger)
         commit = self._effects(entry)
         self._reach("commit.before")
         opened, attempt = self.head.open, self.head.attempt
