@@ -232,7 +232,7 @@ def with_line(text: str, old: str, new: str) -> str:
         (
             "  - delta:",
             "  - parquet:",
-            "12: sinks[0].parquet: unknown key 'parquet': expected a kind of sink (delta, console)",
+            "12: sinks[0].parquet: unknown key 'parquet': expected a kind of sink (delta, console, postgres)",
         ),
         (
             "    event_time: date\n",

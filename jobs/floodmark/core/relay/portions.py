@@ -143,7 +143,7 @@ def batches(found: Sequence[Portion], most: int = MOST_ROWS) -> Iterator[list[Po
     """Portions in order, several together as long as they have at most `most` rows."""
     batch, rows = list[Portion](), 0
     for one in found:
-        if batch and rows + one.rows > most:
+        if rows and rows + one.rows > most:
             yield batch
             batch, rows = [], 0
         batch.append(one)
