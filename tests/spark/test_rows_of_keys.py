@@ -92,7 +92,7 @@ def _compared(flow: Flow, name: str, arrived: list[dict[str, Any]]) -> list[tupl
 def test_a_window_of_rows_goes_on_where_a_crash_left_it(spark: SparkSession, place: Any) -> None:
     kind = KINDS["count"]
     flow = Flow(place, sql=kind.sql, settings=kind.settings, sinks=1)
-    for second in range(5):
+    for second in range(6):
         flow.arrive([event(second * 40, "a", n=2)])
         if second % 2:
             assert crash(spark, flow, "commit.before")
