@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from support.flow import Flow, event
+from support.waiting import wait
 
 from floodmark.errors import Busy
+from floodmark.ledger.holder import holder_pid
 from floodmark.ledger.locking import held
 from floodmark.proving.play.processes import kill_all, started, wait_until
 
@@ -36,6 +38,7 @@ def test_the_second_run_is_refused_while_the_first_works(place: Path) -> None:
         with pytest.raises(Busy), held(flow.place.lock, "another"):
             pass
         kill_all(first.pid)
+    wait(lambda: holder_pid(flow.place.lock) is None)  # the system ends a JVM some moments after the signal
     with held(flow.place.lock, "the next"):
         pass
 
