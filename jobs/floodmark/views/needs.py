@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from floodmark.connectors.delta.landed import Landed
+from floodmark.connectors.backlog.landings import landings
 from floodmark.connectors.delta.offsets import DeltaOffset
-from floodmark.connectors.ports.registry import sources
 from floodmark.core.lifecycle.cleanup import Need
 from floodmark.core.protocol.entry import NOWHERE
 from floodmark.core.protocol.places import places_of
@@ -36,20 +35,13 @@ def maintenance_of(name: str, head: Head, rules: Sequence[Rule], root: Path) -> 
     without_file = [rule for rule in begun if rule.rule not in files]
     needs = needs_of(read, [*others, *begun], root) | dict(_of_landings(head, place))
     text = next((rule for rule in rules if rule.rule == name), head.rule)
-    landings = partial(_landings, text, place)
-    return Maintenance(how, needs, writers([*others, *without_file], name), landings)
-
-
-def _landed(head: Head, place: Home) -> Iterator[tuple[str, Landed]]:
-    """The landings of a rule's streams that are there."""
-    for name, one in sources(head.rule, place).items():
-        if isinstance(one, Landed) and one.landing() is not None:
-            yield name, one
+    kept = partial(_landings, text, place)
+    return Maintenance(how, needs, writers([*others, *without_file], name), kept)
 
 
 def _of_landings(head: Head, place: Home) -> Iterator[tuple[str, Need]]:
     """Of a landing, its rule needs each version with rows, and the newest chunk, which says how far it was copied."""
-    for name, one in _landed(head, place):
+    for name, one in landings(head.rule, place).items():
         since = min(one.cut(), one.newest().version)
         yield identity(one.address), Need(since=since, readers=(f"landed rows of {name}, from version {since} on",))
 
@@ -60,7 +52,7 @@ def _landings(text: Rule, place: Home, head: Head) -> list[LandedTable]:
     keeps = {name: one.landing.keep_us for name, one in text.streams.items() if one.landing}
     return [
         one.upkeep(line if (line := read.get(name, NOWHERE)) != NOWHERE else None, keeps.get(name))
-        for name, one in _landed(head, place)
+        for name, one in landings(head.rule, place).items()
     ]
 
 
@@ -123,8 +115,8 @@ def _pinned(reader: Reader, head: Head) -> Need:
 
 def _to_land(reader: Reader, rule: Rule, root: Path) -> Need:
     """All data that is not in the reader's landing yet."""
-    one = sources(rule, Home(root, reader.rule))[reader.name]
-    if not isinstance(one, Landed) or one.landing() is None:
+    one = landings(rule, Home(root, reader.rule)).get(reader.name)
+    if one is None:
         return Need()
     return _beyond(reader, DeltaOffset.parse(one.newest().end), "to land them")
 
