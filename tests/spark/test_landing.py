@@ -21,6 +21,8 @@ from floodmark.cli.app import app
 from floodmark.connectors.ports import fakes
 from floodmark.core.rules import kinds
 from floodmark.errors import HistoryGone, WrongColumn
+from floodmark.spark.look.ahead import look_ahead
+from floodmark.spark.rule.forgetting import rehearse
 
 COLUMNS = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
 
@@ -274,3 +276,24 @@ def test_rows_that_were_kept_long_enough_go_once_they_are_folded(spark: SparkSes
     run(spark, flow)
     assert numbers(flow) == [*range(6, 12)]
     proven(flow)
+
+
+def test_looks_show_what_is_landed_and_what_is_not(spark: SparkSession, place: Path) -> None:
+    flow = of_files(place)
+    add(flow, 0, 3)
+    assert look_ahead(spark, flow.rule(), flow.home, 9).counts.read == 3, "before the first run"
+    run(spark, flow)
+    add(flow, 3, 5)
+    assert crash(spark, flow, "landing.after"), "landed and not folded"
+    add(flow, 5, 9)
+    found = look_ahead(spark, flow.rule(), flow.home, 9)
+    assert found.counts.read == 6 and sorted(row[3] for row in found.rows) == [*range(3, 9)]
+    assert landed(flow) == [*range(5)], "a look lands nothing"
+    lag = json.loads(command(flow, "status", flow.name, "--json"))["lag"]["events"]
+    assert (lag["landed"], lag["not_landed"]["files"], lag["not_folded"]["commits"]) == ("2 files", 1, 1)
+    text = command(flow, "status", flow.name)
+    assert "not landed: 1 file, " in text and "landed and not folded: 1 commit with new data" in text
+    plan = command(flow, "plan", flow.name)
+    assert "keep all rows" in plan and "exactly once from the landing on" in plan
+    seen = rehearse(spark, flow.place, "n = 4")
+    assert seen.landings["events"].rows == 1 and seen.is_nothing

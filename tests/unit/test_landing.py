@@ -96,6 +96,7 @@ def test_what_a_stream_lands(load: Callable[..., Rule], kind: str, written: str,
         ("slot", "false", "2: streams.events.landing: expected true or {keep: DURATION}, found false: rows of a slot"),
         ("fake", "{keep: 0 days}", "2: streams.events.landing.keep: "),
         ("fake", "{kep: 1 day}", "2: streams.events.landing.kep: unknown key 'kep': did you mean 'keep'"),
+        ("rebuilt", "{keep: 1 day}", "2: streams.events.landing.keep: expected none with `rebuild: true`"),
         ("fake", "7", "2: streams.events.landing: expected true, false or {keep: DURATION}"),
         ("fake", "true, on_rewrite: skip", "2: streams.events.on_rewrite: expected none beside `landing`"),
     ],
@@ -103,8 +104,9 @@ def test_what_a_stream_lands(load: Callable[..., Rule], kind: str, written: str,
 def test_what_does_not_fit_a_landing_is_refused(
     load: Callable[..., Rule], kind: str, written: str, problem: str
 ) -> None:
+    rebuilt = kind == "rebuilt"
     with pytest.raises(RuleInvalid) as fault:
-        load(kind, written)
+        load("fake" if rebuilt else kind, written, "epoch: none\nrebuild: true\n" if rebuilt else "")
     assert problem in str(fault.value)
 
 
