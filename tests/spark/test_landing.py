@@ -289,7 +289,8 @@ def test_looks_show_what_is_landed_and_what_is_not(spark: SparkSession, place: P
     found = look_ahead(spark, flow.rule(), flow.home, 9)
     assert found.counts.read == 6 and sorted(row[3] for row in found.rows) == [*range(3, 9)]
     assert landed(flow) == [*range(5)], "a look lands nothing"
-    lag = json.loads(command(flow, "status", flow.name, "--json"))["lag"]["events"]
+    told = json.loads(command(flow, "status", flow.name, "--json"))["rules"][flow.name]
+    lag = told["lag"]["events"]
     assert (lag["landed"], lag["not_landed"]["files"], lag["not_folded"]["commits"]) == ("2 files", 1, 1)
     text = command(flow, "status", flow.name)
     assert "not landed: 1 file, " in text and "landed and not folded: 1 commit with new data" in text

@@ -120,7 +120,7 @@ def placed(rule: Rule, name: str, scratch: Scratch, files: int | None) -> Rule:
 
 
 def _stream(stream: Stream, address: str) -> Stream:
-    own = {"kind": "delta", "address": address, "options": {}, "start": FIRST, "landing": None}
+    own = {"kind": "delta", "address": address, "options": {}, "start": FIRST, "landing": None, "changes": False}
     return stream.model_copy(update=own)
 
 

@@ -12,7 +12,7 @@ from floodmark.core.lifecycle.cleanup import Need
 from floodmark.core.protocol.entry import NOWHERE
 from floodmark.core.protocol.places import places_of
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.rules.rule import Rule
+from floodmark.core.rules.rule import Rule, Stream
 from floodmark.core.text.addresses import identity
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.delta import tables
@@ -102,7 +102,12 @@ def _need(reader: Reader, rule: Rule, root: Path) -> Need:
         return _pinned(reader, head)
     if rule.rebuild and head.open is None:
         return Need()
-    return _ahead(reader, head, corrects=rule.streams[reader.name].on_rewrite == "correct")
+    return _ahead(reader, head, corrects=_compares(rule.streams[reader.name]))
+
+
+def _compares(stream: Stream) -> bool:
+    """Whether the stream needs files that a commit removed: to correct what it read, or as the feed of that commit."""
+    return stream.changes or stream.on_rewrite == "correct"
 
 
 def _pinned(reader: Reader, head: Head) -> Need:

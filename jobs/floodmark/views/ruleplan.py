@@ -137,6 +137,7 @@ def _stream(name: str, stream: Stream) -> dict[str, Any]:
         "where": stream.where,
         "start": _start(stream.start),
         "distinct": _distinct(stream),
+        "changes": "the table's change feed" if stream.changes else None,
         "landing": None if stream.landing is None else f"keep {_length(stream.landing.keep_us) or 'all rows'}",
         "crash": before_landing(stream),
     }

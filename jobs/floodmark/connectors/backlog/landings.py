@@ -23,6 +23,6 @@ def over_landings(rule: Rule, home: Home) -> Rule:
     """The rule with streams that read their landings as plain tables, from the first rows on, where these are there."""
     streams = dict(rule.streams)
     for name, one in landings(rule, home).items():
-        table: dict[str, object] = {"kind": "delta", "address": one.address, "options": {}, "landing": None}
-        streams[name] = rule.streams[name].model_copy(update={**table, "start": StartAt(version=one.cut())})
+        table = {"kind": "delta", "address": one.address, "options": {}, "start": StartAt(version=one.cut())}
+        streams[name] = rule.streams[name].model_copy(update={**table, "landing": None, "changes": False})
     return rule.model_copy(update={"streams": streams})

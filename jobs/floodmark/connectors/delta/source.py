@@ -251,7 +251,7 @@ class DeltaSource(Planned):
         return reader.load(self.address)
 
     def after(self, since: str, upto: str, limits: EpochLimits) -> str:
-        """Where a copy that starts at `since` ends: whole versions of at most `max_bytes`; a first snapshot at once."""
+        """Where a read of whole versions that starts at `since` ends, within its limits; a first snapshot is one."""
         at, end = DeltaOffset.parse(since), DeltaOffset.parse(upto)
         version = at.version + 1 if at.snapshot else _full(self._fresh(at, end.newest_read), limits)
         return upto if version is None else DeltaOffset(at.table_id, version, -1, False).line()
@@ -292,12 +292,13 @@ class DeltaSource(Planned):
 
 
 def _full(commits: Iterable[tablelog.DataCommit], limits: EpochLimits) -> int | None:
-    """The version before which `max_bytes` are reached; None if all commits fit. The first one always fits."""
-    size = 0
+    """The version before which a limit is reached; None if all commits fit. The first one always fits."""
+    size = taken = 0
     for commit in commits:
-        if size and limits.max_bytes is not None and size + commit.size > limits.max_bytes:
+        full = limits.max_bytes is not None and size + commit.size > limits.max_bytes
+        if taken and (full or (limits.max_files is not None and taken + commit.adds > limits.max_files)):
             return commit.version
-        size += commit.size
+        size, taken = size + commit.size, taken + max(commit.adds, 1)
     return None
 
 

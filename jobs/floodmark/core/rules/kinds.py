@@ -170,8 +170,14 @@ def source_can(kind: str) -> SourceCan:
 
 
 def stream_can(stream: Stream) -> SourceCan:
-    """What a stream can do. One with a landing is read as a Delta table, which starts where its source can."""
+    """What a stream can do.
+
+    Of a change feed, Floodmark plans whole versions. A stream with a landing is read as a Delta table, from where its
+    source can start.
+    """
     own = source_can(stream.kind)
+    if stream.changes:
+        own = replace(own, planned=False, rewrites=False)
     if stream.landing is None:
         return own
     return replace(source_can("delta"), starts=own.starts, table=own.table, rewrites=False)

@@ -70,7 +70,7 @@ class Stream(Model):
     """A source. `lateness_us`, `max_ahead_us` and `idle_after_us` are microseconds, and None without an event time.
 
     options: values from the file, if its kind has more than an address. rule, sink: the sink that it reads, if the file
-    names it. qos: the highest that such a sink's rows can have.
+    names it. qos: the highest that such a sink's rows can have. changes: its table's change feed is read.
     """
 
     kind: str
@@ -90,6 +90,7 @@ class Stream(Model):
     # Left out where it is the default, so that the rules in older ledgers keep their text.
     on_rewrite: OnRewrite = Field(default="stop", exclude_if=lambda action: action == "stop")
     landing: Landing | None = Field(default=None, exclude_if=lambda landing: landing is None)
+    changes: bool = Field(default=False, exclude_if=lambda changes: not changes)
 
 
 class Lookup(Model):

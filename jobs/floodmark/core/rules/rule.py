@@ -184,7 +184,7 @@ def _chained(
     for name, stream in written.streams.items():
         if stream.rule is None:
             continue
-        changes = written.rebuild or stream.on_rewrite == "correct"
+        changes = written.rebuild or stream.changes or stream.on_rewrite == "correct"
         try:
             sink = chains.find_sink(folder, env, written.rule, stream.rule, stream.sink, changes)
         except ValueError as fault:

@@ -19,8 +19,8 @@ def check_rewrites(rule: Rule) -> Iterator[Problem]:
     """Check `on_rewrite`: only results of an interval, or of keys, can be corrected."""
     for name, stream in rule.streams.items():
         field = ("streams", name, "on_rewrite")
-        if stream.landing is not None:
-            continue  # `check_landing` refuses it
+        if stream.landing is not None or stream.changes:
+            continue  # `check_landing` and `check_changes` refuse it
         if stream.on_rewrite != "stop" and not stream_can(stream).rewrites:
             yield (
                 field,

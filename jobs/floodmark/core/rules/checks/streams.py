@@ -54,6 +54,7 @@ def check_kinds(rule: Rule) -> Iterator[tuple[Field, str]]:
                 f"{stream.kind} source can be read only once. {_LAND}",
             )
         yield from check_landing(name, stream)
+        yield from check_changes(name, stream)
         if rule.rebuild and stream.landing is not None and stream.landing.keep_us is not None:
             yield (
                 ("streams", name, "landing", "keep"),
@@ -64,6 +65,20 @@ def check_kinds(rule: Rule) -> Iterator[tuple[Field, str]]:
 _LAND = "Add `landing: true` to the stream, which copies its rows into the rule's home first"
 
 
+def check_changes(name: str, stream: Stream) -> Iterator[tuple[Field, str]]:
+    """Check `changes`: only a Delta table has a change feed, of which rewrites are rows."""
+    if stream.changes and not source_can(stream.kind).table:
+        yield (
+            ("streams", name, "changes"),
+            f"expected it beside `delta` or `rule`, because only Delta tables have a change feed; found {stream.kind}",
+        )
+    elif stream.changes and stream.on_rewrite != "stop":
+        yield (
+            ("streams", name, "on_rewrite"),
+            "expected none beside `changes: true`: what a rewrite changes is read as rows",
+        )
+
+
 def check_landing(name: str, stream: Stream) -> Iterator[tuple[Field, str]]:
     """Check `landing`: whether the kind needs one, and what it cannot have beside it."""
     if stream.landing is None and source_can(stream.kind).lands:
@@ -72,7 +87,7 @@ def check_landing(name: str, stream: Stream) -> Iterator[tuple[Field, str]]:
             f"expected true or {{keep: DURATION}}, found false: rows of a {stream.kind} source can be read only until "
             "they are landed",
         )
-    if stream.landing is not None and stream.on_rewrite != "stop":
+    if stream.landing is not None and not stream.changes and stream.on_rewrite != "stop":
         yield (
             ("streams", name, "on_rewrite"),
             "expected none beside `landing`: landed rows are a copy, which does not follow rewrites of the source",

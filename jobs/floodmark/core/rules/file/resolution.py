@@ -69,6 +69,7 @@ def stream_of(written: WrittenStream, zone: str, chained: tuple[str, int] | None
         expect=expectations_of(written.expect),
         on_rewrite=written.on_rewrite,
         landing=_landing(written.landing, kind),
+        changes=written.changes,
     )
 
 

@@ -126,6 +126,12 @@ def _on_rewrite(value: object) -> object:
     return value
 
 
+def _changes(value: object) -> object:
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false")
+    return value
+
+
 class WrittenLanding(Written):
     """Copies the stream's rows into a table of the rule's home before they are folded."""
 
@@ -168,6 +174,7 @@ class WrittenStream(Written):
     distinct: WrittenDistinct | None = None
     expect: Annotated[Expectations, Field(description="expectations on the input rows")] = {}
     on_rewrite: Annotated[OnRewrite, BeforeValidator(_on_rewrite)] = "stop"
+    changes: Annotated[bool, BeforeValidator(_changes)] = False
     landing: Annotated[bool | WrittenLanding | None, BeforeValidator(_landing)] = None
 
     @model_validator(mode="before")
