@@ -115,7 +115,7 @@ def test_ranges_join_on_in_any_split(spark: SparkSession, flow: Flow) -> None:
     assert head is not None
     line, end = head.lines["events"], source.end()
     one = Counter(map(tuple, source.frame(spark, line, end).collect()))
-    middle = line.replace('"reservoirVersion":3', '"reservoirVersion":6')
+    middle = line.replace('"reservoirVersion": 3', '"reservoirVersion": 6')
     assert middle != line
     parts = [source.frame(spark, line, middle), source.frame(spark, middle, end)]
     assert one == sum((Counter(map(tuple, part.collect())) for part in parts), Counter())

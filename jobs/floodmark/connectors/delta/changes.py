@@ -5,6 +5,7 @@ An epoch reads whole versions. The first snapshot comes as inserts.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
@@ -34,6 +35,10 @@ TURN_ON = "ALTER TABLE delta.`{}` SET TBLPROPERTIES ('delta.enableChangeDataFeed
 
 class ChangesSource(DeltaSource):
     """Offsets are those of the table, with whole versions only."""
+
+    def _line(self, at: DeltaOffset) -> str:
+        """With the blanks with which Spark writes the offsets of a source that plans itself."""
+        return json.dumps(json.loads(at.line()))
 
     # --- Whether the feed has what is to be read
 

@@ -61,9 +61,9 @@ def inserted_at(spark: SparkSession, address: str, version: int, committed: int 
 
 def inserted(rows: DataFrame, version: int, committed: int | None) -> DataFrame:
     at = F.timestamp_millis(F.lit(committed).cast("bigint"))
-    return rows.select(
-        "*", F.lit("insert").alias("_change"), F.lit(version).cast("bigint").alias("_version"), at.alias("_committed")
-    )
+    found = {"_change": F.lit("insert"), "_version": F.lit(version).cast("bigint"), "_committed": at}
+    # Without an ELSE, so that they may be null as in the feed: a stream has one schema.
+    return rows.select("*", *(F.when(F.lit(True), one).alias(name) for name, one in found.items()))
 
 
 def rows_of_both(
