@@ -159,6 +159,7 @@ ABOUT = {
     "WrittenStream": "[SQL](sql.md) and [chaining rules](chains.md)",
     "WrittenFiles": "[files as a source](files.md)",
     "WrittenDistinct": "[SQL](sql.md)",
+    "WrittenLanding": "[landing](landing.md)",
     "WrittenLookup": "[SQL](sql.md)",
     "WrittenAmend": "[SQL](sql.md)",
     "WrittenEpoch": "[epochs](epochs.md)",

@@ -60,11 +60,17 @@ class Expectation(Model):
     on_fail: Action = "fail"
 
 
+class Landing(Model):
+    """Rows of a stream are copied into a table of the rule's home first. `keep_us`: for how long; None: for good."""
+
+    keep_us: int | None = None
+
+
 class Stream(Model):
     """A source. `lateness_us`, `max_ahead_us` and `idle_after_us` are microseconds, and None without an event time.
 
     options: values from the file, if its kind has more than an address. rule, sink: the sink that it reads, if the file
-    names it. qos: the highest that such a sink's rows can have.
+    names it. qos: the highest that such a sink's rows can have. changes: its table's change feed is read.
     """
 
     kind: str
@@ -83,6 +89,8 @@ class Stream(Model):
     expect: dict[str, Expectation] = {}
     # Left out where it is the default, so that the rules in older ledgers keep their text.
     on_rewrite: OnRewrite = Field(default="stop", exclude_if=lambda action: action == "stop")
+    landing: Landing | None = Field(default=None, exclude_if=lambda landing: landing is None)
+    changes: bool = Field(default=False, exclude_if=lambda changes: not changes)
 
 
 class Lookup(Model):

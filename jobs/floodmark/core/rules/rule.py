@@ -30,6 +30,7 @@ from floodmark.core.rules.file.streams import (
     WrittenDistinct,
     WrittenEventTime,
     WrittenExpectation,
+    WrittenLanding,
     WrittenLookup,
     WrittenStart,
     WrittenStream,
@@ -183,7 +184,7 @@ def _chained(
     for name, stream in written.streams.items():
         if stream.rule is None:
             continue
-        changes = written.rebuild or stream.on_rewrite == "correct"
+        changes = written.rebuild or stream.changes or stream.on_rewrite == "correct"
         try:
             sink = chains.find_sink(folder, env, written.rule, stream.rule, stream.sink, changes)
         except ValueError as fault:
@@ -329,6 +330,7 @@ def _known_keys(parent: Field) -> list[str]:
         "freshness": WrittenFreshness,
         "event_time": WrittenEventTime,
         "start": WrittenStart,
+        "landing": WrittenLanding,
         "late": WrittenAmend,
         "distinct": WrittenDistinct,
         "expect": WrittenExpectation,
