@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -376,6 +377,36 @@ def test_the_certificate_finds_what_somebody_did_to_a_target(
     verdict, found = _certified(shop)
     assert (verdict, [name for name, _ in found]) == ("broken", [f"sink/postgres://shop/public.{table}"])
     assert said in found[0][1]
+
+
+def test_upkeep_removes_what_was_shipped_long_ago_and_nothing_else(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The certificate then compares sums where rows were appended. Where a key replaced them, it does not know."""
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", shop.uri)
+    assert shop.relays.ship("--target", "public.rows").code == 0
+    assert _maintained(shop) == 1
+    assert _maintained(shop) == 0
+    assert shop.relays.ship().code == 0
+    assert shop.has_all()
+    assert _certified(shop) == ("proven", [])
+    shop.run("UPDATE rows SET k = 'changed' WHERE n = 2")
+    [(table, said)] = _certified(shop)[1]
+    assert (table, "another hash" in said) == ("sink/postgres://shop/public.rows", True)
+    assert _maintained(shop) == 2
+    assert sum("cannot be compared: the outbox no longer has" in said for _, said in _certified(shop)[1]) == 2
+
+
+def _maintained(shop: Shop) -> int:
+    """How many outboxes were cut, two weeks after their newest commits, and without their files since."""
+    for entry in shop.flow.place.path.glob("outbox/*/_delta_log/*.json"):
+        os.utime(entry, (entry.stat().st_atime, entry.stat().st_mtime - 14 * 86_400))
+    folders = ["--rules", str(shop.flow.root / "rules"), "--home", str(shop.flow.home)]
+    done = shop.relays.command("maintain", shop.flow.name, "--yes", *folders)
+    assert done.code == 0, done.said
+    for folder in shop.flow.place.path.glob("outbox/*/"):
+        live = {Path(path).name for path in DeltaTable(str(folder)).file_uris()}
+        for file in (file for file in folder.glob("*.parquet") if file.name not in live):
+            file.unlink()
+    return done.said.count("old chunks")
 
 
 def _certified(shop: Shop) -> tuple[str, list[tuple[str | None, str]]]:

@@ -1,4 +1,5 @@
-"""Removes old chunks from landings: rows that were copied long ago and are folded. The caller holds the rule's lock.
+"""Removes old chunks from landings, whose rows are folded, and from outboxes, whose rows were shipped. The caller holds
+the rule's lock.
 
 One commit takes the files of these chunks out of the newest version, and records where the rest begins. It says that no
 data changes, because to a stream that reads the table nothing does: it has passed these rows. The files go once they
@@ -23,12 +24,12 @@ from floodmark.ledger.delta import tablelog, tables
 from floodmark.ledger.delta.syncing import sync_commit
 
 FIRST = 1  # the version after the one that creates a landing
-ROLE = "landing"
+ROLE, OUTBOX = "landing", "outbox"
 
 
-def app_of(ledger: str, stream: str) -> str:
+def app_of(ledger: str, stream: str, role: str = ROLE) -> str:
     """The app id under which chunks are committed; their numbers are its versions."""
-    return f"floodmark/{ledger}/{ROLE}/{stream}"
+    return f"floodmark/{ledger}/{role}/{stream}"
 
 
 def cut_app(app: str) -> str:
@@ -38,9 +39,10 @@ def cut_app(app: str) -> str:
 
 @dataclass(frozen=True)
 class LandedTable:
-    """A stream's landing. `app`: of its chunks. `keep_us`: how long folded rows stay, in microseconds; None: for good.
+    """A stream's landing, or a target's outbox. `app`: of its chunks. `keep_us`: how long folded rows stay, in
+    microseconds; None: for good.
 
-    folded: the first version with rows that are not folded, or that something still reads.
+    folded: the first version with rows that are not folded (shipped), or that something still reads.
     """
 
     stream: str
@@ -48,10 +50,11 @@ class LandedTable:
     app: str
     keep_us: int | None
     folded: int
+    role: str = ROLE
 
     @property
     def name(self) -> str:
-        return f"{ROLE}/{self.stream}"
+        return f"{self.role}/{self.stream}"
 
 
 @dataclass(frozen=True)

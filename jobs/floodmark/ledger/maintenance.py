@@ -37,7 +37,7 @@ from floodmark.core.lifecycle.cleanup import (
 )
 from floodmark.core.lifecycle.retention import FILES, LOG, retention_us
 from floodmark.core.protocol.crashpoints import reach
-from floodmark.core.protocol.places import TableName
+from floodmark.core.protocol.places import TableName, other_sinks
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life, Tended
 from floodmark.core.protocol.recovery import app_id, check_tables
@@ -109,7 +109,8 @@ class Maintenance:
             left |= {one.name: why} if why else {}
         work = [self._work_on(one) for one in mine if one.name not in left]
         work += [self._work_on(Owned(one.name, one.address, ""), due_cut(one)) for one in self.landings(head)]
-        kinds = {one.name: one.other_kind for one in known if one.other_kind is not None}
+        outboxes = {name for name, sink in other_sinks(head).items() if sink.outbox}
+        kinds = {one.name: one.other_kind for one in known if one.other_kind and one.name not in outboxes}
         left |= {name: f"it is a {kind} sink, which Floodmark does not maintain" for name, kind in kinds.items()}
         return work, left
 
@@ -159,7 +160,7 @@ class Maintenance:
 
     def _tend(self, rule: str, one: TableWork, say: Say) -> TableDone:
         if one.cut is not None:
-            say(f"{table_label(one.name)}: removing {one.cut.chunks} folded chunks")
+            say(f"{table_label(one.name)}: removing {one.cut.chunks} old chunks")
             cut(rule, one.cut)
         if one.small > 1:
             say(f"{table_label(one.name)}: compacting {one.small} small files")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from floodmark.connectors.backlog.landings import landings
 from floodmark.connectors.delta.offsets import DeltaOffset
+from floodmark.connectors.relay.backlogs import outboxes
 from floodmark.core.lifecycle.cleanup import Need
 from floodmark.core.protocol.entry import NOWHERE
 from floodmark.core.protocol.places import places_of
@@ -33,8 +34,9 @@ def maintenance_of(name: str, head: Head, rules: Sequence[Rule], root: Path) -> 
     files = {rule.rule for rule in rules}
     others = [rule for rule in rules if rule.rule != name]
     without_file = [rule for rule in begun if rule.rule not in files]
-    needs = needs_of(read, [*others, *begun], root) | dict(_of_landings(head, place))
     text = next((rule for rule in rules if rule.rule == name), head.rule)
+    of_outboxes = {identity(one.address): Need(since=one.folded) for one in outboxes(text, place)}
+    needs = needs_of(read, [*others, *begun], root) | dict(_of_landings(head, place)) | of_outboxes
     kept = partial(_landings, text, place)
     return Maintenance(how, needs, writers([*others, *without_file], name), kept)
 
@@ -47,13 +49,13 @@ def _of_landings(head: Head, place: Home) -> Iterator[tuple[str, Need]]:
 
 
 def _landings(text: Rule, place: Home, head: Head) -> list[LandedTable]:
-    """The landings, with how long their folded rows stay by the rule's present text."""
+    """The landings and outboxes, with how long folded and shipped rows stay by the rule's present text."""
     read = {} if head.rule.rebuild else head.lines_of(head.reads_from)
     keeps = {name: one.landing.keep_us for name, one in text.streams.items() if one.landing}
     return [
         one.upkeep(line if (line := read.get(name, NOWHERE)) != NOWHERE else None, keeps.get(name))
         for name, one in landings(head.rule, place).items()
-    ]
+    ] + outboxes(text, place)
 
 
 def _begun(root: Path, but: str) -> Iterator[Rule]:

@@ -13,13 +13,14 @@ from floodmark.core.relay.portions import Portion, portions
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.kinds import targets
 from floodmark.errors import HistoryGone
+from floodmark.ledger.landings import OUTBOX, LandedTable, app_of
+from floodmark.ledger.ledger import LedgerReader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from floodmark.core.rules.model import Rule, Sink
     from floodmark.ledger.home import Home
-    from floodmark.ledger.ledger import LedgerReader
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,22 @@ def _of(rule: Rule, sink: Sink, home: Home, ledger: LedgerReader | None) -> Unde
     left = list(pending(rule, sink, memory, ledger))
     rows, size = sum(one.rows for one in left), sum(_size(folder, one) for one in left)
     return Undelivered(sink.label, len(left), rows, size, left[0].at if left else None, memory)
+
+
+def outboxes(rule: Rule, home: Home) -> list[LandedTable]:
+    """The outboxes that are there, each with the first version that its target has not got."""
+    ledger = LedgerReader.load(home.ledger)
+    found = ((sink, home.outbox(sink)) for sink in targets(rule))
+    there = [(sink, folder) for sink, folder in found if folder is not None and folder.exists()]
+    return [] if ledger is None else [_upkeep(rule, sink, folder, ledger) for sink, folder in there]
+
+
+def _upkeep(rule: Rule, sink: Sink, folder: Path, ledger: LedgerReader) -> LandedTable:
+    commits = (one.commit for one in pending(rule, sink, recall(folder), ledger))
+    newest = ledger.head.commits.get(PREFIX + str(sink.address), 0) if ledger.head else 0
+    first = next((commit for commit in commits if commit is not None), newest + 1)
+    app = app_of(ledger.id, folder.name, OUTBOX)
+    return LandedTable(folder.name, str(folder), app, sink.outbox_keep_us, first, OUTBOX)
 
 
 def pending(rule: Rule, sink: Sink, memory: Memory, ledger: LedgerReader | None) -> Iterator[Portion]:

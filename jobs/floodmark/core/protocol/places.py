@@ -43,8 +43,8 @@ class TableName(NamedTuple):
 
     @property
     def is_written_by_runs(self) -> bool:
-        """Whether only runs rewrite its files: state, and landings, whose commits epochs read one by one."""
-        return self.role in ("state", "landing")
+        """Whether only runs rewrite its files: state, and landings and outboxes, whose commits are read one by one."""
+        return self.role in ("state", "landing", "outbox")
 
     def in_generation(self, number: int) -> str:
         """The name with the generation, in which each state table has a folder of its own."""

@@ -22,7 +22,10 @@ from floodmark.spark.write import layouts
 from floodmark.spark.write.appending import Appending
 from floodmark.spark.write.merging import keyed
 from floodmark.spark.write.merging.upserting import keyed_digesting, refuse_several, several
-from floodmark.spark.write.tablesink import TableSink, TableWriter
+from floodmark.spark.write.tablesink import TableSink, TableWriter, create
+
+# A portion is found by its log entry, however long its target is down. `maintain` cuts the log.
+_PROPERTIES = {"delta.logRetentionDuration": "interval 36500 days"}
 
 
 def writable(one: Sink, home: Home | None) -> Writable:
@@ -50,7 +53,7 @@ class Outbox(OutboxSink, Writable):
 
     def make(self, spark: SparkSession, layout: Layout, owner: str) -> None:
         self.check(owner)
-        self._table.make(spark, self._with_marks(layout), owner)
+        create(spark, str(self.folder), self._with_marks(layout).columns, owner, _PROPERTIES)
 
     def lay_out(self, spark: SparkSession, layout: Layout) -> None:
         """An outbox has no layout of its own."""
