@@ -7,6 +7,7 @@ one that it has read, and the slower one fails.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -61,6 +62,23 @@ def layout_of(sink: Sink, folder: Path) -> Layout:
     return Layout(columns, key, sink.newest and spelt[sink.newest.lower()], sink.adds_columns)
 
 
+def check_targets(rule: Rule, ledger: LedgerReader | None) -> None:
+    """Check that each target can be reached, and is this ledger's or nobody's. Writes nothing. Raises as a relay."""
+    for sink in targets(rule):
+        with closing(target_of(sink)) as target:
+            position = target.position()
+        if position is not None:
+            _check(target, position, ledger)
+
+
+def _check(target: Target, position: Position, ledger: LedgerReader | None) -> None:
+    """Raise unless the position is one of the ledger's (None: there is none yet)."""
+    rows = ledger.since(position.seq - 1) if ledger and ledger.head else []
+    row = next((one for one in rows if one.seq == position.seq), None)
+    newest = ledger.head.seq if ledger and ledger.head else 0
+    check_position(target.address, position, ledger.id if ledger else "none yet", row, newest)
+
+
 class Relay:
     """The relay of one target. `resend`: a target that was restored from a copy gets again what it lost."""
 
@@ -108,9 +126,7 @@ class Relay:
     def _begin(self, ledger: LedgerReader) -> Position:
         """The target's position, once it can be trusted."""
         position = self._target.claim(ledger.id, self._layout)
-        newest = ledger.begun.seq
-        row = next((one for one in ledger.since(position.seq - 1) if one.seq == position.seq), None)
-        check_position(self._target.address, position, ledger.id, row, newest)
+        _check(self._target, position, ledger)
         known = recall(self._folder).position
         if known is not None and known.ledger == position.ledger and known.seq > position.seq and not self._resend:
             raise LedgerBroken(
