@@ -166,8 +166,17 @@ class PostgresTarget(Target):
         session.execute(f"TRUNCATE {sql.STAGED}")
         self._copy(session, one, layout, sql.copy_into(sql.STAGED, [*names, sql.GONE]), (sql.GONE,))
         with self._rows_of(one):
-            session.execute(sql.deletion(self._place, layout.key))
-            session.execute(sql.merge(self._place, layout, one.whole))
+            self._merge(session, layout, one.whole)
+
+    def _merge(self, session: psycopg.Connection[Any], layout: Layout, whole: bool) -> None:
+        """Merge the staged rows, first those without NULL in their key."""
+        session.execute(f"ANALYZE {sql.STAGED}")
+        has_nulls = session.execute(sql.has_null_key(layout.key)).fetchone() is not None
+        for nulls in (False, True)[: 1 + has_nulls]:
+            session.execute(sql.deletion(self._place, layout.key, nulls))
+            if len(layout.columns) > len(layout.key):
+                session.execute(sql.update(self._place, layout, whole, nulls))
+            session.execute(sql.insertion(self._place, layout, nulls))
 
     def _make_room(self, session: psycopg.Connection[Any], replaced: Replaced, layout: Layout) -> None:
         column = next(one for one in layout.columns if one.name == replaced.column)
