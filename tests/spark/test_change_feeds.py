@@ -108,6 +108,7 @@ def test_a_killed_epoch_is_read_again_as_it_was(spark: SparkSession, flow: Flow,
     proven(flow)
 
 
+@pytest.mark.prove
 def test_ranges_join_on_in_any_split(spark: SparkSession, flow: Flow) -> None:
     run(spark, flow)
     change(spark, flow)
@@ -125,6 +126,7 @@ def test_ranges_join_on_in_any_split(spark: SparkSession, flow: Flow) -> None:
     assert source.frame(spark, end, end).schema == source.typed(spark).schema == parts[0].schema
 
 
+@pytest.mark.prove
 def test_a_feed_that_was_off_and_one_that_was_vacuumed_are_named(spark: SparkSession, flow: Flow) -> None:
     run(spark, flow)
     spark.sql(f"ALTER TABLE {at(flow)} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')")
@@ -145,6 +147,7 @@ def test_a_feed_that_was_off_and_one_that_was_vacuumed_are_named(spark: SparkSes
     proven(flow)
 
 
+@pytest.mark.prove
 def test_a_landing_keeps_changes_that_vacuum_removes(spark: SparkSession, flow: Flow) -> None:
     flow.stream |= {"landing": True}
     run(spark, flow)
