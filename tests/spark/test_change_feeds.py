@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -107,9 +108,12 @@ def test_a_killed_epoch_is_read_again_as_it_was(spark: SparkSession, flow: Flow,
     proven(flow)
 
 
+@pytest.mark.prove
 def test_ranges_join_on_in_any_split(spark: SparkSession, flow: Flow) -> None:
     run(spark, flow)
     change(spark, flow)
+    for entry in (Path(flow.source) / "_delta_log").glob("*.json"):
+        os.utime(entry, (1e9, 1e9))  # from which Delta computes its own times of commits
     source = sources(flow.rule(), flow.place)["events"]
     head = flow.ledger().head
     assert head is not None
@@ -122,6 +126,7 @@ def test_ranges_join_on_in_any_split(spark: SparkSession, flow: Flow) -> None:
     assert source.frame(spark, end, end).schema == source.typed(spark).schema == parts[0].schema
 
 
+@pytest.mark.prove
 def test_a_feed_that_was_off_and_one_that_was_vacuumed_are_named(spark: SparkSession, flow: Flow) -> None:
     run(spark, flow)
     spark.sql(f"ALTER TABLE {at(flow)} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')")
@@ -142,6 +147,7 @@ def test_a_feed_that_was_off_and_one_that_was_vacuumed_are_named(spark: SparkSes
     proven(flow)
 
 
+@pytest.mark.prove
 def test_a_landing_keeps_changes_that_vacuum_removes(spark: SparkSession, flow: Flow) -> None:
     flow.stream |= {"landing": True}
     run(spark, flow)

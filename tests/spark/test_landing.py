@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
 from floodmark.connectors.ports import fakes
+from floodmark.core.protocol.crashpoints import LANDING_POINTS
 from floodmark.core.rules import kinds
 from floodmark.errors import HistoryGone, WrongColumn
 from floodmark.spark.look.ahead import look_ahead
@@ -71,7 +72,7 @@ def add(flow: Flow, begin: int, end: int) -> None:
         add_own(flow.root / "own", rows(begin, end))
 
 
-@pytest.mark.parametrize("kind", [of_files, of_class])
+@pytest.mark.parametrize("kind", [pytest.param(of_files, marks=pytest.mark.prove), of_class])
 def test_rows_land_and_are_folded_once_whatever_is_killed(spark: SparkSession, place: Path, kind: Any) -> None:
     flow = kind(place)
     add(flow, 0, 5)
@@ -124,12 +125,15 @@ def once(place: Path, monkeypatch: pytest.MonkeyPatch) -> Flow:
     return flow
 
 
+LATER = ("intent.after", "sink0.after", "commit.after")  # `make prove` tries these
+
+
 def give(flow: Flow, given: Sequence[Mapping[str, Any]]) -> None:
     naive = ({**row, "at": row["at"].replace(tzinfo=None)} for row in given)
     fakes.append(str(flow.root), naive)
 
 
-@pytest.mark.parametrize("point", ["landing.before", "landing.after", "intent.after", "sink0.after", "commit.after"])
+@pytest.mark.parametrize("point", [*LANDING_POINTS, *(pytest.param(one, marks=pytest.mark.prove) for one in LATER)])
 def test_what_is_read_once_is_folded_once(spark: SparkSession, once: Flow, point: str) -> None:
     give(once, rows(0, 4))
     assert crash(spark, once, point)
@@ -174,6 +178,7 @@ def test_a_reset_and_a_backfill_read_landed_rows_whatever_the_source_forgot(spar
     proven(flow)
 
 
+@pytest.mark.prove
 def test_columns_that_come_are_landed_and_others_are_refused(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sinks=1, sql=STATELESS, stream={"landing": True})
     flow.arrive(rows(0, 3))
@@ -194,6 +199,7 @@ def test_columns_that_come_are_landed_and_others_are_refused(spark: SparkSession
     assert len(landed(flow)) == 4
 
 
+@pytest.mark.prove
 def test_a_huge_backlog_of_a_table_is_copied_in_several_commits(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +225,7 @@ def test_malformed_records_are_dead_when_they_are_folded(spark: SparkSession, pl
     proven(flow)
 
 
+@pytest.mark.prove
 def test_a_rule_that_each_run_rebuilds_reads_all_landed_rows(spark: SparkSession, place: Path) -> None:
     flow = of_files(place)
     flow.settings = {"rebuild": True, "epoch": "none"}
@@ -231,6 +238,7 @@ def test_a_rule_that_each_run_rebuilds_reads_all_landed_rows(spark: SparkSession
     proven(flow)
 
 
+@pytest.mark.prove
 def test_a_landing_that_is_gone_stops_the_run(spark: SparkSession, place: Path) -> None:
     flow = of_files(place)
     add(flow, 0, 3)
@@ -251,6 +259,7 @@ def command(flow: Flow, *words: str) -> str:
     return found.output
 
 
+@pytest.mark.prove
 def test_rows_that_were_kept_long_enough_go_once_they_are_folded(spark: SparkSession, place: Path) -> None:
     flow = of_files(place, landing={"keep": "1 day"})
     for begin in (0, 3):

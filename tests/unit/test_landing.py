@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from support.aged import age, files
-from support.flow import SCHEMA, event, rows_of
+from support.flow import SCHEMA, STATELESS, Flow, event, rows_of
 
 from floodmark.connectors.delta.landed import START, Landed
 from floodmark.connectors.delta.offsets import DeltaOffset
@@ -19,6 +19,8 @@ from floodmark.connectors.ports import fakes
 from floodmark.connectors.ports.source import MALFORMED
 from floodmark.core.lifecycle.changes import check_edit
 from floodmark.core.lifecycle.cleanup import first_kept
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.rules import kinds
 from floodmark.core.rules.kinds import stream_can
 from floodmark.core.rules.model import Landing
@@ -27,7 +29,9 @@ from floodmark.core.rules.sinks.delivery import before_landing, delivery
 from floodmark.errors import Fenced, HistoryGone, RuleChanged, RuleInvalid
 from floodmark.ledger.delta import tables
 from floodmark.ledger.landings import app_of, cut, cut_app, due_cut
+from floodmark.ledger.ledger import Ledger
 from floodmark.spark.rule.landing import MOST, chunk_limits
+from floodmark.views.needs import needs_of
 
 RULE = """\
 rule: counted
@@ -341,3 +345,35 @@ def test_a_removal_beside_another_writer_is_fenced(once: Once, monkeypatch: pyte
 def test_a_copy_is_as_small_as_the_source_can_make_it(once: Once, epoch: EpochLimits, limits: EpochLimits) -> None:
     can = kinds.SourceCan(limits=frozenset({"max_files", "max_bytes", "max_seconds"}))
     assert chunk_limits(once.inner, can, epoch) == limits
+
+
+# --- What readers of a sink still need of it
+
+
+def reading(place: Path, landed: int | None, **stream: Any) -> Flow:
+    """A rule that has read versions 0 and 1 of a table. `landed`: up to where it has copied it."""
+    flow = Flow(place, "reader", sql=STATELESS, stream=stream)
+    for n in range(4):
+        flow.arrive([event(n)])
+    table = DeltaTable(flow.source)
+    lines = [DeltaOffset(tables.table_id(table), version, -1, False).line() for version in range(4)]
+    ledger = Ledger.open(flow.place.ledger, "by hand")
+    text = flow.rule().to_json()
+    ledger.begin(1, "t", Commit(entry=Entry(0, (lines[2],)).text(), watermark=None, maxima={"events": None}, rule=text))
+    if landed is not None:
+        properties = {tables.OWNER: ledger.id, START: lines[landed]}
+        tables.create(flow.place.landing("events"), table.schema().to_json(), properties)
+    return flow
+
+
+def test_what_is_not_landed_is_needed_however_much_is_folded(place: Path) -> None:
+    flow = reading(place, 3, landing=True)
+    need = needs_of([flow.source], [flow.rule()], flow.home)[flow.source]
+    assert (need.since, need.versions) == (3, frozenset())
+    assert "rule reader reads reader_events (stream events) from version 3 on, to land them" in need.readers
+
+
+def test_a_reader_of_a_feed_needs_the_files_that_were_removed(place: Path) -> None:
+    flow = reading(place, None, changes=True)
+    need = needs_of([flow.source], [flow.rule()], flow.home)[flow.source]
+    assert need.versions == frozenset({1}), "a commit that removes a whole file has its changes there alone"

@@ -111,7 +111,8 @@ def _announce(place: Home, found: DropPlan, everything: bool) -> None:
     for one in found.tables:
         output.say(f"  {table_label(one.name)}: {one.address}")
     if everything:
-        output.say(f"  home: {place.path}, with state, late and dead rows, and the ledger")
+        landed = ", landed rows" if (place.path / "landing").exists() else ""
+        output.say(f"  home: {place.path}, with state{landed}, late and dead rows, and the ledger")
     elif not found.tables:
         output.say("  nothing: no such table exists")
     for name, why in found.skipped.items():

@@ -118,8 +118,7 @@ class ChangesSource(DeltaSource):
         from floodmark.connectors.planning.versionrows import changes_of, inserted_at
 
         at, upto = DeltaOffset.parse(begin), DeltaOffset.parse(end)
-        found: list[DataFrame] = []
-        first = at.version
+        found, first = [self.typed(spark)], at.version
         if at.snapshot and not upto.snapshot:
             found.append(inserted_at(spark, self.address, first, self._committed(first)))
             first += 1
@@ -128,7 +127,7 @@ class ChangesSource(DeltaSource):
             self._check_fed(fresh[0], fresh[-1])
             times = {version: self._committed(version) for version in range(fresh[0], fresh[-1] + 1)}
             found.append(changes_of(spark, self.address, times))
-        return reduce(lambda one, other: one.unionByName(other), found) if found else self.typed(spark)
+        return reduce(lambda one, other: one.unionByName(other), found)
 
     def _committed(self, version: int) -> int | None:
         """When a version was committed, as its own log entry says, in milliseconds: the file's time may change."""
@@ -143,9 +142,9 @@ class ChangesSource(DeltaSource):
         return self.frame(spark, self.start(), self.end())
 
     def typed(self, spark: SparkSession) -> DataFrame:
-        from floodmark.connectors.planning.versionrows import inserted
+        from floodmark.connectors.planning.versionrows import no_changes
 
-        return inserted(spark.read.format("delta").load(self.address), 0, None).limit(0)
+        return no_changes(spark, self.address)
 
 
 def _needed(actions: Iterable[dict[str, dict[str, object]]]) -> Iterator[str]:

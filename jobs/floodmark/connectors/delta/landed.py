@@ -109,8 +109,7 @@ class Landed(DeltaSource):
 
     def end(self) -> str:
         """Where a run that starts now would end: it is known as an offset of the source, because nothing is copied."""
-        landed = None if self.landing() is None else super().end()
-        return compact({"landed": landed, "source": self.inner.end()})
+        return compact({"source": self.inner.end()})
 
     def take_end(self, since: str) -> str:
         return super().end()

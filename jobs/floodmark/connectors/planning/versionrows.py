@@ -56,14 +56,17 @@ def changes_of(spark: SparkSession, address: str, times: Mapping[int, int | None
 
 def inserted_at(spark: SparkSession, address: str, version: int, committed: int | None) -> DataFrame:
     """The rows of a version, as changes that inserted them."""
-    return inserted(rows_at(spark, address, version), version, committed)
-
-
-def inserted(rows: DataFrame, version: int, committed: int | None) -> DataFrame:
     at = F.timestamp_millis(F.lit(committed).cast("bigint"))
     found = {"_change": F.lit("insert"), "_version": F.lit(version).cast("bigint"), "_committed": at}
-    # Without an ELSE, so that they may be null as in the feed: a stream has one schema.
-    return rows.select("*", *(F.when(F.lit(True), one).alias(name) for name, one in found.items()))
+    return rows_at(spark, address, version).select("*", *(one.alias(name) for name, one in found.items()))
+
+
+def no_changes(spark: SparkSession, address: str) -> DataFrame:
+    """No rows, with the columns of all changes. Each may be null, so that a union with others has the same schema."""
+    schema = _present(spark, address).schema.toNullable()
+    for name, kind in {"_change": "string", "_version": "long", "_committed": "timestamp"}.items():
+        schema = schema.add(name, kind)
+    return spark.createDataFrame([], schema)
 
 
 def rows_of_both(
