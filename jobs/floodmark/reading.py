@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from floodmark.connectors.targets.files.folder import DataFile
+
 # Parts of Rust's messages if a file cannot be read; any other error is the query's fault.
 UNREAD = ("Object at location", "No such file", "Parquet error", "Generic ", "Permission denied", "os error")
 
@@ -176,3 +178,13 @@ def rows_of(table: Any) -> list[list[Any]]:
     """Python's values of an Arrow table, row by row."""
     columns = [datafiles.values_of(table.column(i)) for i in range(table.num_columns)]
     return [list(row) for row in zip(*columns, strict=True)]
+
+
+def files_of(path: str | Path) -> list[DataFile]:
+    """The files of a `files` sink that count now, the oldest first: all rows that were delivered, and no others.
+
+    Raises Refused if no rule delivers to the folder, TableBroken if a file is missing.
+    """
+    from floodmark.connectors.targets.files.folder import Folder
+
+    return Folder(str(path), Path(path)).files()

@@ -21,9 +21,10 @@ def _row(seq: int, kind: Kind, generation: int, epoch: int, **body: Any) -> Row:
     return Row(seq, kind, generation, f"t{generation}", epoch, 1, "run", f"at {seq}", json.dumps(body), "", f"h{seq}")
 
 
-def begins(seq: int, generation: int, kept_output: bool = False, has: bool = True) -> Row:
+def begins(seq: int, generation: int, kept_output: bool = False, has: bool = True, keeps: bool = False) -> Row:
     ids = {SINK: "id"} if has else {}
-    return _row(seq, "commit", generation, 0, tables={}, table_ids=ids, kept_output=kept_output)
+    rule = json.dumps({"sinks": [{"address": SINK.removeprefix("sink/"), **({"on_reset": "keep"} if keeps else {})}]})
+    return _row(seq, "commit", generation, 0, tables={}, table_ids=ids, kept_output=kept_output, rule=rule)
 
 
 def commit(seq: int, generation: int, epoch: int, rows: int | None = 1) -> Row:
@@ -76,6 +77,11 @@ def test_a_reset_that_keeps_the_output_empties_nothing() -> None:
     rows = [begins(1, 1), commit(2, 1, 1), begins(5, 2, kept_output=True), commit(6, 2, 1)]
     found = portions(rows, SINK, at(0))
     assert [(one.position.seq, one.empties) for one in found] == [(2, False), (6, False)]
+
+
+def test_a_target_that_keeps_its_rows_in_a_reset_is_not_emptied() -> None:
+    rows = [begins(1, 1), commit(2, 1, 1), begins(5, 2, keeps=True), commit(6, 2, 1)]
+    assert [(one.position.seq, one.empties) for one in portions(rows, SINK, at(0))] == [(2, False), (6, False)]
 
 
 def test_a_target_that_has_nothing_is_not_emptied() -> None:

@@ -62,7 +62,7 @@ def test_a_kind_that_nothing_writes_is_an_error_and_not_left_out(load: Callable[
     ("old", "new", "problem"),
     [
         ("qos: 1", "qos: 2", "give the shelf sink `qos: 1`"),
-        ("books}", "books}, key: [k]", "5: sinks[1].key: expected a delta sink, because only a table supports upserts"),
+        ("books}", "books}, key: [k]", "5: sinks[1].key: expected a kind of sink that supports upserts (delta, "),
         ("books}", "books}, partition_by: [k]", "5: sinks[1].partition_by: expected a delta sink"),
         ("books}", "books}, epoch_columns: true", "5: sinks[1].epoch_columns: expected a delta sink"),
         ("qos: 1", "qos: 1\nepoch: none\nrebuild: true", "7: sinks[1].shelf: expected a sink whose rows can be re"),

@@ -13,9 +13,9 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.places import places_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import app_id
-from floodmark.core.rules.kinds import durable_sinks, tables_read
+from floodmark.core.rules.kinds import durable_sinks, tables_read, targets
 from floodmark.core.rules.rule import Rule
-from floodmark.core.text.addresses import location, same_address, within
+from floodmark.core.text.addresses import FILES, location, same_address, within
 from floodmark.core.text.tablenames import about_sink, last_part
 from floodmark.errors import HistoryGone, NotOwned
 from floodmark.ledger.delta import tables
@@ -45,7 +45,8 @@ def check_without_jvm(rule: Rule, root: Path) -> None:
 
 def check_outside_home(rule: Rule, root: Path) -> None:
     """Refuse a sink inside or around the home, where the ledgers and states of all rules are."""
-    for address in delta_sinks(rule):
+    folders = [str(one.address) for one in targets(rule) if str(one.address).startswith(f"{FILES}://")]
+    for address in (*delta_sinks(rule), *folders):
         if same_address(address, str(root)) or within(address, str(root)) or within(str(root), address):
             raise NotOwned(
                 about_sink(

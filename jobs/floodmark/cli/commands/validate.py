@@ -110,10 +110,11 @@ def _importable(result: Result) -> Result:
 
     rule = result.rule
     classes = [("process", rule.process.source, rule.process.file)] if rule and rule.process else []
-    for name, stream in rule.streams.items() if rule else ():
-        if CODE in stream.options:
-            file = f"{str(stream.options['named']).partition(':')[0].replace('.', '/')}.py"
-            classes.append((f"streams.{name}.{stream.kind}.class", str(stream.options[CODE]), file))
+    streams = [(f"streams.{name}", one.kind, one.options) for name, one in rule.streams.items()] if rule else []
+    sinks = [(f"sinks[{i}]", one.kind, one.options) for i, one in enumerate(rule.sinks)] if rule else []
+    for place, kind, said in (one for one in (*streams, *sinks) if CODE in one[2]):
+        file = f"{str(said['named']).partition(':')[0].replace('.', '/')}.py"
+        classes.append((f"{place}.{kind}.class", str(said[CODE]), file))
     missing = [f"{key}: {one}" for key, text, file in classes for one in missing_imports(text, file)]
     if not missing:
         return result
@@ -154,7 +155,7 @@ def _connected(result: Result, root: Path) -> Result:
         elif ledger.head.seal is None:
             check_same_sinks(ledger.head, result.rule, ledger.id)
         check_partitions(result.rule)
-        check_targets(result.rule, ledger)
+        check_targets(result.rule, home, ledger)
     except FloodmarkError as fault:
         return Result(result.file, result.rule, fault)
     return result

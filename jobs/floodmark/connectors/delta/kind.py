@@ -58,7 +58,7 @@ def _given(value: object) -> object:
 SINK = SinkKind(
     written=Annotated[Address, BeforeValidator(_given)],
     summary="address of the table; the first run creates it",
-    can=SinkCan(qos=2, merges=True, replaces=True, table=True),
+    can=SinkCan(qos=2, merges=True, compares=True, replaces=True, table=True),
     address=str,
     open=_open_sink,
 )

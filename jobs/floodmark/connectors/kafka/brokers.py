@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Any
@@ -20,6 +21,8 @@ _HOPELESS = {
     "TOPIC_AUTHORIZATION_FAILED": "The login needs the right to read and describe the topic",
     "CLUSTER_AUTHORIZATION_FAILED": "The login needs the right to describe the cluster",
 }
+
+_YOUNG = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")  # errors of a partition that has no leader yet
 
 
 def brokers(name: str, settings: Mapping[str, str]) -> Brokers:
@@ -92,11 +95,29 @@ class Brokers:
         wanted = {TopicPartition(*place): spec for place in places}
         if not wanted:
             return {}
-        found = self._admin.list_offsets(wanted, isolation_level=level, request_timeout=WAIT)
+
+        def ask(places: dict[Any, Any]) -> Mapping[Any, Any]:
+            found: Mapping[Any, Any] = self._admin.list_offsets(places, isolation_level=level, request_timeout=WAIT)
+            return found
+
         return {
-            (place.topic, place.partition): int(self._asked(one.result, place.topic).offset)
-            for place, one in found.items()
+            (place.topic, place.partition): int(
+                self._asked(partial(self._settled, one, partial(ask, {place: spec})), place.topic).offset
+            )
+            for place, one in ask(wanted).items()
         }
+
+    def _settled(self, found: Any, again: Callable[[], Mapping[Any, Any]]) -> Any:
+        """What a partition answers once it has a leader: that of a new topic takes a moment."""
+        until = time.monotonic() + WAIT
+        while True:
+            try:
+                return found.result()
+            except self._failure as fault:
+                if fault.args[0].name() not in _YOUNG or time.monotonic() > until:
+                    raise
+            time.sleep(0.1)
+            (found,) = again().values()
 
     def retention_ms(self, topic: str) -> int | None:
         """For how long the topic keeps a record; None if it does not remove records by their age."""
@@ -107,6 +128,39 @@ class Brokers:
         settings = self._asked(found.result, topic)
         limit = int(settings["retention.ms"].value)
         return limit if limit >= 0 and "delete" in settings["cleanup.policy"].value else None
+
+    def largest(self, topic: str) -> int:
+        """The bytes of the largest batch of records that the topic takes."""
+        from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
+
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        found = self._admin.describe_configs([resource], request_timeout=WAIT)[resource]
+        return int(self._asked(found.result, topic)["max.message.bytes"].value)
+
+    def make(self, topic: str, partitions: int = -1, settings: Mapping[str, str] | None = None) -> None:
+        """Make a topic, with the broker's number of partitions and copies; one that is there stays as it is."""
+        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+
+        made = self._admin.create_topics(
+            [NewTopic(topic, partitions, -1, config=dict(settings or {}))], request_timeout=WAIT
+        )[topic]
+        self._asked(partial(self._unless_there, made.result), topic)
+        until = time.monotonic() + WAIT
+        while not self._there(topic) and time.monotonic() < until:
+            time.sleep(0.1)
+
+    def _there(self, topic: str) -> bool:
+        try:
+            return bool(self.topics([topic], None))
+        except NotThereYet:
+            return False
+
+    def _unless_there(self, made: Callable[[], Any]) -> None:
+        try:
+            made()
+        except self._failure as fault:
+            if fault.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                raise
 
     def written_ms(self, place: Partition, offset: int) -> int | None:
         """The timestamp of the first record from an offset on; None if there is none, or it has no timestamp."""

@@ -37,17 +37,23 @@ class Operation:
     (`replaces`); then its rows come.
 
     rows: in batches, with the layout's columns; with a key also `DELETE_COLUMN`, true in a row that takes its key's row
-    away. count: of results. whole: each row takes its key's place, whatever `newest` says. epoch: for messages. token:
-    the same again whenever the portion is sent again, and no other's.
+    away. count: of results; they come in the same order again. whole: each row takes its key's place, whatever `newest`
+    says. token: the same again whenever the portion is sent again, and no other's. position: the target's once it has
+    the portion.
     """
 
     token: str
-    epoch: int
+    position: Position
     empties: bool
     replaces: Replaced | None
     whole: bool
     count: int
     rows: Callable[[], Iterator[pa.RecordBatch]]
+
+    @property
+    def epoch(self) -> int:
+        """For messages."""
+        return self.position.epoch
 
 
 class Target(Protocol):

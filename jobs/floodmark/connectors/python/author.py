@@ -1,4 +1,4 @@
-"""Calls the class of a source of one's own: every error names the class and the method."""
+"""Calls the class of a source or target of one's own: every error names the class and the method."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class Author:
-    """One object of the class. `what`: stream and class, for messages; `file`: its module's; `secret`: what no message
-    may repeat.
+    """One object of the class. `what`: stream or sink, and class, for messages; `file`: its module's; `secret`: what no
+    message may repeat.
     """
 
     def __init__(self, what: str, file: str, make: Callable[[], Any], secret: str = ""):
@@ -37,21 +37,21 @@ class Author:
         except ValueError as fault:
             raise self.broken(method, str(fault)) from None
 
-    def rows(self, columns: Sequence[Column], begin: Any, end: Any) -> pa.Table:
-        """The rows from `begin` to `end`. Raises SourceBroken if they are not of the declared columns."""
+    def rows(self, columns: Sequence[Column], *given: Any, method: str = "read") -> pa.Table:
+        """The rows that a method returns. Raises SourceBroken if they are not of the declared columns."""
         try:
-            return table_of(columns, self._read(begin, end))
+            return table_of(columns, self._read(method, given))
         except ValueError as fault:
-            raise self.broken("read", str(fault)) from None
+            raise self.broken(method, str(fault)) from None
 
-    def _read(self, begin: Any, end: Any) -> Iterator[Any]:
-        with self._named("read"):
-            yield from self._parts(begin, end)
+    def _read(self, method: str, given: Sequence[Any]) -> Iterator[Any]:
+        with self._named(method):
+            yield from self._parts(method, given)
 
-    def _parts(self, begin: Any, end: Any) -> Iterator[Any]:
-        found = self._object.read(begin, end)
+    def _parts(self, method: str, given: Sequence[Any]) -> Iterator[Any]:
+        found = getattr(self._object, method)(*given)
         if found is None or isinstance(found, str | bytes):
-            raise self.broken("read", f"expected batches, or lists of dicts, found {found!r:.60}")
+            raise self.broken(method, f"expected batches, or lists of dicts, found {found!r:.60}")
         return iter([found] if hasattr(found, "schema") else found)
 
     def call(self, method: str, *given: Any) -> Any:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from floodmark.core.process.declaration import check_allowed, text_of_module
 from floodmark.core.rules.file.fields import Filled, Written, as_text, connection_name, declared_columns
 
-METHODS = {"earliest": 0, "latest": 0, "read": 2}  # how many arguments beside self
-MAY = {"split": 3, "identity": 0, "describe": 1}
+Methods: TypeAlias = Mapping[str, tuple[str, ...]]  # by name, the arguments beside self
+METHODS: Methods = {"earliest": (), "latest": (), "read": ("begin", "end")}
+MAY: Methods = {"split": ("begin", "end", "most"), "identity": (), "describe": ("offset",)}
 _CLASS = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 
 
@@ -36,8 +38,8 @@ def _settings(value: object) -> object:
     return value
 
 
-class WrittenPython(Written):
-    """A class of the rules folder or the Python path, and the columns of its rows."""
+class WrittenClass(Written):
+    """A class of the rules folder or the Python path."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -45,9 +47,6 @@ class WrittenPython(Written):
         str, AfterValidator(_class), BeforeValidator(as_text),
         Field(alias="class", pattern=_CLASS, description="module:Class, in the rules folder or on the Python path"),
     ]  # fmt: skip
-    declared: Annotated[
-        Filled, AfterValidator(declared_columns), Field(alias="schema", description="the columns, as in CREATE TABLE")
-    ]
     settings: Annotated[
         dict[str, Any], BeforeValidator(_settings), Field(description="arguments of the class, by name")
     ] = {}
@@ -69,31 +68,63 @@ class WrittenPython(Written):
         return self.named.partition(":")[2]
 
 
+class WrittenPython(WrittenClass):
+    """A class that reads rows, and their columns."""
+
+    declared: Annotated[
+        Filled, AfterValidator(declared_columns), Field(alias="schema", description="the columns, as in CREATE TABLE")
+    ]
+
+
 def code_of(said: Any, folder: Path, env: Mapping[str, str]) -> str:
     """The text of the class's module. Raises ValueError and OSError, also if the class cannot be a source."""
     written = WrittenPython.model_validate(said)
-    check_allowed(written.module, env)
-    text = text_of_module(written.module, folder, env)
+    text = module_of(written, folder, env)
     check_class(text, written.file, written.name)
     return text
 
 
-def check_class(text: str, file: str, name: str) -> None:
-    """Raise ValueError, with the place, if class `name` of a module's text lacks a method or has another form of it."""
-    try:
-        nodes = {node.name: node for node in ast.parse(text, file).body if isinstance(node, ast.ClassDef)}
-    except SyntaxError as fault:
-        raise ValueError(f"{file}:{fault.lineno}: expected Python, found {fault.msg}") from None
+def module_of(written: WrittenClass, folder: Path, env: Mapping[str, str]) -> str:
+    """The text of the module. Raises ValueError and OSError."""
+    check_allowed(written.module, env)
+    return text_of_module(written.module, folder, env)
+
+
+def check_class(text: str, file: str, name: str, methods: Methods = METHODS, may: Methods = MAY) -> None:
+    """Raise ValueError, with the place, if class `name` of a module's text lacks one of the `methods`, or has another
+    form of it, or of one that it `may` have."""
+    nodes = _classes(text, file)
     if name not in nodes:
         raise ValueError(f"{file}: expected a class {name}, found {', '.join(nodes) or 'no class'}")
     foreign = [base for node in _lineage(nodes[name], nodes) for base in node.bases if ast.unparse(base) not in nodes]
-    found = {one.name: one for node in _lineage(nodes[name], nodes) for one in node.body if isinstance(one, _FUNCTIONS)}
-    missing = [method for method in METHODS if method not in found]
+    found = _functions(nodes, name)
+    missing = [method for method in methods if method not in found]
     if missing and not foreign:
         raise ValueError(f"{file}:{nodes[name].lineno}: expected a method {missing[0]} in class {name}, found none")
-    for method, count in {**METHODS, **MAY}.items():
+    for method, arguments in {**methods, **may}.items():
         if method in found:
-            _check_method(found[method], count, file)
+            _check_method(found[method], arguments, file)
+
+
+@lru_cache(maxsize=64)
+def methods_in(text: str, file: str, name: str) -> frozenset[str]:
+    """The methods that class `name` has by a module's text: its own, and those of base classes in the same text.
+
+    Raises ValueError for a text that is no Python.
+    """
+    nodes = _classes(text, file)
+    return frozenset(_functions(nodes, name) if name in nodes else ())
+
+
+def _classes(text: str, file: str) -> dict[str, ast.ClassDef]:
+    try:
+        return {node.name: node for node in ast.parse(text, file).body if isinstance(node, ast.ClassDef)}
+    except SyntaxError as fault:
+        raise ValueError(f"{file}:{fault.lineno}: expected Python, found {fault.msg}") from None
+
+
+def _functions(nodes: Mapping[str, ast.ClassDef], name: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+    return {one.name: one for node in _lineage(nodes[name], nodes) for one in node.body if isinstance(one, _FUNCTIONS)}
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -108,11 +139,12 @@ def _lineage(node: ast.ClassDef, nodes: Mapping[str, ast.ClassDef]) -> Iterator[
     yield node
 
 
-def _check_method(node: ast.FunctionDef | ast.AsyncFunctionDef, count: int, file: str) -> None:
-    given = node.args
+def _check_method(node: ast.FunctionDef | ast.AsyncFunctionDef, arguments: tuple[str, ...], file: str) -> None:
+    given, count = node.args, len(arguments)
     most = len(given.posonlyargs) + len(given.args) - 1
     least = most - len(given.defaults)
     fits = least <= count <= (count if given.vararg else most) and not any(one is None for one in given.kw_defaults)
     if isinstance(node, ast.AsyncFunctionDef) or node.decorator_list or not fits:
-        arguments = {0: "self", 1: "self, offset", 2: "self, begin, end", 3: "self, begin, end, most"}[count]
-        raise ValueError(f"{file}:{node.lineno}: expected a plain method {node.name}({arguments})")
+        raise ValueError(
+            f"{file}:{node.lineno}: expected a plain method {node.name}({', '.join(('self', *arguments))})"
+        )

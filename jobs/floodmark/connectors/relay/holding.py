@@ -28,13 +28,14 @@ class HeldBy:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """All rows, with the outbox's columns."""
-        with closing(target_of(self.sink)) as target:
+        with closing(target_of(self.sink, self.folder)) as target:
             yield from target.read_back(layout_of(self.sink, self.folder))
 
 
 def held_by(home: Home, said: Mapping[str, Any]) -> HeldBy:
     """Of the sink that a rule's text describes. Raises what the target raises."""
     sink = Sink.model_validate(said)
-    with closing(target_of(sink)) as target:
+    folder = cast("Path", home.outbox(sink))
+    with closing(target_of(sink, folder)) as target:
         position = target.position()
-    return HeldBy(sink, cast("Path", home.outbox(sink)), None if position is None else position.facts())
+    return HeldBy(sink, folder, None if position is None else position.facts())

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from floodmark.connectors.delta.sink import DeltaSink
 from floodmark.connectors.ports.sink import Account, Sink
+from floodmark.core.rules.kinds import can_of
 from floodmark.core.text.tablenames import about_sink
-from floodmark.errors import NotOwned
+from floodmark.errors import NotOwned, Refused
 from floodmark.ledger.delta import tables
 
 if TYPE_CHECKING:
@@ -57,7 +58,15 @@ class OutboxSink(Sink):
         """Likewise."""
 
     def check_can_be_emptied(self) -> None:
-        """Likewise."""
+        """Raise Refused unless a relay can take the target's rows away, or they are to stay."""
+        if self.sink.on_reset != "keep" and not can_of(self.sink).empties:
+            raise Refused(
+                about_sink(
+                    self.address,
+                    f"expected a target whose rows a reset can take away, found {self.sink.kind}. Write `on_reset: "
+                    "keep` in the sink: its rows then stay, and those of the new generation follow them",
+                )
+            )
 
     def account(self, deep: bool) -> Account | None:
         """The auditor never asks for it."""

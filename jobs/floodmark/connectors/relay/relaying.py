@@ -38,11 +38,11 @@ class Shipped:
     position: Position
 
 
-def target_of(sink: Sink) -> Target:
-    """The target of a sink that is one."""
+def target_of(sink: Sink, outbox: Path | None = None) -> Target:
+    """The target of a sink that is one. `outbox`: its folder; None in a look without a home."""
     kind = sink_kind(sink.kind)
     assert kind.target is not None, f"{sink.kind} has no target"
-    return cast("Target", kind.target(sink))
+    return cast("Target", kind.target(sink, outbox))
 
 
 def target_named(rule: Rule, name: str) -> Sink:
@@ -62,10 +62,10 @@ def layout_of(sink: Sink, folder: Path) -> Layout:
     return Layout(columns, key, sink.newest and spelt[sink.newest.lower()], sink.adds_columns)
 
 
-def check_targets(rule: Rule, ledger: LedgerReader | None) -> None:
+def check_targets(rule: Rule, home: Home, ledger: LedgerReader | None) -> None:
     """Check that each target can be reached, and is this ledger's or nobody's. Writes nothing. Raises as a relay."""
     for sink in targets(rule):
-        with closing(target_of(sink)) as target:
+        with closing(target_of(sink, home.outbox(sink))) as target:
             position = target.position()
         if position is not None:
             _check(target, position, ledger)
@@ -84,8 +84,8 @@ class Relay:
 
     def __init__(self, rule: Rule, sink: Sink, home: Home, resend: bool = False):
         self._rule, self._sink, self._resend, self._rebuilt = rule.rule, sink, resend, rule.rebuild
-        self._target, self._ledger_at = target_of(sink), home.ledger
-        self._folder = cast("Path", home.outbox(sink))
+        self._folder, self._ledger_at = cast("Path", home.outbox(sink)), home.ledger
+        self._target = target_of(sink, self._folder)
 
     def __enter__(self) -> Relay:
         return self
@@ -161,4 +161,4 @@ class Relay:
         columns += [DELETE_COLUMN] if self._layout.key else []
         rows = partial(rows_of, self._folder, one.commit, columns)
         token = f"{one.position.ledger}/{one.position.seq}"
-        return Operation(token, one.position.epoch, one.empties, one.replaces, one.whole, one.rows, rows)
+        return Operation(token, one.position, one.empties, one.replaces, one.whole, one.rows, rows)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from floodmark.core.protocol.places import PREFIX
 from floodmark.core.protocol.records.backfills import Backfill
 from floodmark.core.protocol.records.rows import Row
 from floodmark.core.relay.positions import Position
@@ -107,7 +108,8 @@ def _each(rows: Iterable[Row], table: str, since: Position) -> Iterator[Portion]
         body = json.loads(row.body)
         written = body["tables"].get(table)
         begins = row.kind == "commit" and row.epoch == 0
-        if begins and known and not body.get("kept_output") and table not in body["table_ids"]:
+        kept = begins and (body.get("kept_output") or _keeps(body["rule"], table))
+        if begins and known and not kept and table not in body["table_ids"]:
             raise Refused(
                 about_sink(
                     table.removeprefix("sink/"),
@@ -115,12 +117,19 @@ def _each(rows: Iterable[Row], table: str, since: Position) -> Iterator[Portion]
                     "because the rule did not have this sink then. Start over with `floodmark reset`",
                 )
             )
-        empties = begins and known and not body.get("kept_output")
+        empties = begins and known and not kept
         if written is not None or empties:
             known = True
             found = _portion(row, since.ledger, written, empties)
             restates = row.kind == "backfilled"
             yield replace(found, replaces=_replaced(backfill), whole=True) if restates else found
+
+
+def _keeps(rule: str, table: str) -> bool:
+    """Whether the rule's text, as of a reset, says that the target keeps its rows."""
+    return any(
+        sink.get("on_reset") == "keep" and PREFIX + str(sink["address"]) == table for sink in json.loads(rule)["sinks"]
+    )
 
 
 def _portion(row: Row, ledger: str, written: dict[str, Any] | None, empties: bool) -> Portion:

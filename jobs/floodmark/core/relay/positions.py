@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+MARKERS = "floodmark.positions"  # Kafka's topic with the positions of targets that are topics
 KEYS = ("ledger", "generation", "token", "epoch", "seq", "hash")
 
 

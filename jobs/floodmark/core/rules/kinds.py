@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Start: TypeAlias = Literal["earliest", "latest", "version", "timestamp"]
 Bound: TypeAlias = Literal["max_files", "max_bytes", "max_rows", "max_seconds"]
 
-CODE = "code"  # the option of a stream with the text of its class's module
+CODE = "code"  # the option of a stream or sink with the text of its class's module
 
 SOURCES: dict[str, str] = {
     "delta": "floodmark.connectors.delta.kind:SOURCE",
@@ -33,6 +33,9 @@ SINKS: dict[str, str] = {
     "delta": "floodmark.connectors.delta.kind:SINK",
     "console": "floodmark.connectors.ports.console:SINK",
     "postgres": "floodmark.connectors.targets.postgres.kind:SINK",
+    "python": "floodmark.connectors.targets.python.kind:SINK",
+    "kafka": "floodmark.connectors.targets.kafka.kind:SINK",
+    "files": "floodmark.connectors.targets.files.kind:SINK",
 }
 
 
@@ -84,7 +87,8 @@ class SinkCan:
     """The capabilities of a kind of sink. Capabilities that are not listed here are refused, never guessed.
 
     `qos`: what it gives at best. `stores_rows`: what it got stays, so that epochs write it by transactions, and it is
-    audited. `merges`: by a key. `replaces`: rows of an interval, or all of them, by others. `table`: it is a Delta
+    audited. `merges`: by a key. `compares`: it keeps the newer of two rows with one key. `replaces`: rows of an
+    interval, or all of them, by others. `empties`: all its rows can be taken away, for a reset. `table`: it is a Delta
     table, which Spark writes through Delta's own transactions. `target`: it is outside of the lake: epochs write its
     outbox, from which a relay ships what is committed.
     """
@@ -92,7 +96,9 @@ class SinkCan:
     qos: Qos
     stores_rows: bool = True
     merges: bool = False
+    compares: bool = False
     replaces: bool = False
+    empties: bool = True
     table: bool = False
     target: bool = False
 
@@ -101,7 +107,9 @@ class SinkCan:
 class SinkKind:
     """`written`, `summary`: as of a `SourceKind`. `address`: one text for one place, with a scheme of the kind's own;
     None of a sink that is nowhere. `open`: its `Sink`, of a kind that keeps what it got, by the rule's sink and the
-    folder of its outbox (None: it has none, or a look without a home). `target`: its `Target`, of a kind that is one.
+    folder of its outbox (None: it has none, or a look without a home). `target`: its `Target`, of a kind that is one,
+    by the sink and the folder of its outbox, beside which it may keep a file. `code`: as of a `SourceKind`. `refine`:
+    of a kind whose capabilities depend on the sink's options, these capabilities.
     """
 
     written: Any
@@ -109,7 +117,9 @@ class SinkKind:
     can: SinkCan
     address: Callable[[Any], str | None]
     open: Callable[[Sink, Path | None], Any] | None = None
-    target: Callable[[Sink], Any] | None = None
+    target: Callable[[Sink, Path | None], Any] | None = None
+    code: Callable[[Any, Path, Mapping[str, str]], str] | None = None
+    refine: Callable[[Mapping[str, Any]], SinkCan] | None = None
 
 
 def source_kind(kind: str) -> SourceKind:
@@ -196,3 +206,9 @@ def stream_can(stream: Stream) -> SourceCan:
 
 def sink_can(kind: str) -> SinkCan:
     return sink_kind(kind).can
+
+
+def can_of(sink: Sink) -> SinkCan:
+    """The capabilities of this very sink: those of its kind, unless they depend on its options."""
+    kind = sink_kind(sink.kind)
+    return kind.can if kind.refine is None else kind.refine(sink.options)

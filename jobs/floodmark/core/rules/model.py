@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Qos: TypeAlias = Literal[0, 1, 2]
 Action: TypeAlias = Literal["fail", "dead", "drop", "warn"]
 OnRewrite: TypeAlias = Literal["stop", "skip", "correct"]
+OnReset: TypeAlias = Literal["empty", "keep"]
 ACTIONS: tuple[Action, ...] = ("fail", "dead", "drop", "warn")  # of an expectation, the strictest first
 
 
@@ -160,7 +161,8 @@ class Sink(Model):
     table (see `upserts`), else appended. properties: the table's. `sinkcolumns` defines which results it takes and how
     the table is laid out; empty `columns`: all. adds_columns: columns that the results gain are added to the table.
     outbox: of a target, the folder of its outbox in the rule's home. It has at most `outbox_bytes` of what the target
-    has not got (None: no limit), and keeps what the target has got for `outbox_keep_us`.
+    has not got (None: no limit), and keeps what the target has got for `outbox_keep_us`. on_reset: what a reset
+    does to a target's rows.
     """
 
     kind: str
@@ -181,6 +183,8 @@ class Sink(Model):
     outbox: str | None = None
     outbox_bytes: int | None = None
     outbox_keep_us: int = OUTBOX_KEEP_US
+    # Left out where it is the default, so that the rules in older ledgers keep their text.
+    on_reset: OnReset = Field(default="empty", exclude_if=lambda action: action == "empty")
 
     @property
     def label(self) -> str:

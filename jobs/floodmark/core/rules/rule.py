@@ -21,7 +21,7 @@ from floodmark.core.rules.checks.rule import check
 from floodmark.core.rules.environments import variables
 from floodmark.core.rules.file.epochs import WrittenCleanUp, WrittenEpoch
 from floodmark.core.rules.file.kindkeys import KIND
-from floodmark.core.rules.file.rule import WrittenAmend, WrittenRule
+from floodmark.core.rules.file.rule import Place, WrittenAmend, WrittenRule
 from floodmark.core.rules.file.schedule import WrittenAssets, WrittenFreshness
 from floodmark.core.rules.file.sinks import LATER_SINK_KEYS, WrittenOutbox, WrittenSink
 from floodmark.core.rules.file.spark import WrittenAirflow, WrittenSpark
@@ -111,7 +111,8 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
         digest = hashlib.sha256(f"{digest}{process.source}".encode()).hexdigest()
     code = _code(written, path.parent, env, problems)
     if code:
-        digest = hashlib.sha256(f"{digest}{canonical(code)}".encode()).hexdigest()
+        texts = {str(name): text for (_, name), text in code.items()}
+        digest = hashlib.sha256(f"{digest}{canonical(texts)}".encode()).hexdigest()
     chained = _chained(written, path.parent, env, problems)
     rule = written.resolved(digest, process, chained, code)
     for field, problem in () if checked and checked(rule) else check(rule):
@@ -162,18 +163,28 @@ def _process(written: WrittenRule, folder: Path, env: Mapping[str, str], problem
     return Process(module=module, name=name, key=tuple(written.key or ()), source=source, **vars(found))
 
 
-def _code(written: WrittenRule, folder: Path, env: Mapping[str, str], problems: Problems) -> dict[str, str]:
-    """The text of the module of each stream that is a class."""
-    found = {}
-    for name, stream in written.streams.items():
-        for kind, said in stream.kind.items():
-            read = source_kind(kind).code
-            try:
-                found.update({} if read is None else {name: read(said, folder, env)})
-            except (ValueError, OSError) as fault:  # a UnicodeDecodeError is a ValueError
-                problems.add(("streams", name, kind, "class"), str(fault))
+def _code(written: WrittenRule, folder: Path, env: Mapping[str, str], problems: Problems) -> dict[Place, str]:
+    """The text of the module of each stream and sink that is a class."""
+    found = dict[Place, str]()
+    for place, kind, said, read in _classes(written):
+        try:
+            found[place] = read(said, folder, env)
+        except (ValueError, OSError) as fault:  # a UnicodeDecodeError is a ValueError
+            problems.add((*place, kind, "class"), str(fault))
     problems.raise_any()
     return found
+
+
+def _classes(written: WrittenRule) -> Iterator[tuple[Place, str, Any, Callable[..., str]]]:
+    """Streams and sinks whose kind has a class: their place, kind and value, and how to read the class's text."""
+    for name, stream in written.streams.items():
+        for kind, said in stream.kind.items():
+            if (read := source_kind(kind).code) is not None:
+                yield ("streams", name), kind, said, read
+    for i, sink in enumerate(written.sinks):
+        for kind, said in sink.kind.items():
+            if (read := sink_kind(kind).code) is not None:
+                yield ("sinks", i), kind, said, read
 
 
 def _chained(

@@ -7,12 +7,15 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 _ALIKE = {"s3a": "s3", "abfss": "abfs", "wasbs": "wasb"}  # schemes that name the same store
+FILES = "files"  # the scheme of a target that is a folder of files
 # Stores that both Delta's log store and delta-rs can write to.
 SCHEMES = ("file", "s3", "s3a", "abfs", "abfss", "gs", "hdfs", "wasb", "wasbs", "adl")
 
 
 def location(address: str) -> str:
     """One spelling for each place: local paths absolute, links resolved, without scheme; other URIs normalised."""
+    if address.startswith(f"{FILES}://"):
+        return _followed(address.removeprefix(f"{FILES}://"))
     parsed = urlparse(address)
     if parsed.scheme == "file":
         return _followed(unquote(parsed.path))

@@ -78,7 +78,8 @@ def _others(folder: Path, read: Read | None) -> Stamp:
     named = [stream.rule for stream in read.streams.values() if stream.rule]
     files = [folder / f"{name}{suffix}" for name in named for suffix in SUFFIXES]
     modules = [read.process.module] if read.process else []
-    modules += [str(one.options["named"]).partition(":")[0] for one in read.streams.values() if CODE in one.options]
+    options = [one.options for one in read.streams.values()] + [one.options for one in read.sinks]
+    modules += [str(said["named"]).partition(":")[0] for said in options if CODE in said]
     files += [file for file in (file_of_module(module, folder) for module in modules) if file]
     return tuple(part for path in files for part in _stamp(path))
 

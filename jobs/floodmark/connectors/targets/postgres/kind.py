@@ -21,7 +21,7 @@ def _open(sink: Sink, outbox: Path | None) -> OutboxSink:
     return OutboxSink(sink, outbox)
 
 
-def _target(sink: Sink) -> Target:
+def _target(sink: Sink, outbox: Path | None) -> Target:
     from floodmark.connectors.targets.postgres.target import PostgresTarget
 
     return PostgresTarget(str(sink.address), WrittenPostgres.model_validate(sink.options))
@@ -30,7 +30,7 @@ def _target(sink: Sink) -> Target:
 SINK = SinkKind(
     written=WrittenPostgres,
     summary="a table of PostgreSQL, by the name of a connection",
-    can=SinkCan(qos=2, merges=True, replaces=True, target=True),
+    can=SinkCan(qos=2, merges=True, replaces=True, compares=True, target=True),
     address=WrittenPostgres.address,
     open=_open,
     target=_target,

@@ -198,7 +198,9 @@ class PostgresTarget(Target):
         except (pg.DataError, pg.IntegrityError) as fault:
             said = ", ".join(filter(None, (fault.diag.message_primary, fault.diag.message_detail, fault.diag.context)))
             raise InputFault(
-                about_sink(self.address, f"epoch {one.epoch}: expected rows that the table takes, found one: {said}")
+                about_sink(
+                    self.address, f"epoch {one.position.epoch}: expected rows that the table takes, found one: {said}"
+                )
             ) from fault
 
     # --- Columns

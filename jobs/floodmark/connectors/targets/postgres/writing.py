@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Callable
 from datetime import date, datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from floodmark.connectors.targets.postgres.types import pg_type
+from floodmark.connectors.targets.values.jsonvalues import json_value
 from floodmark.core.text.ddl import Column, Type
 
 if TYPE_CHECKING:
@@ -61,26 +59,4 @@ def _text(value: Any, kind: Type) -> str:
 
 
 def _json_text(value: Any, kind: Type) -> str:
-    return json.dumps(_jsonable(value, kind), ensure_ascii=False)
-
-
-def _jsonable(value: Any, kind: Type) -> Any:
-    """A value as JSON has it: bytes as base64, times as ISO 8601, a map as an object by its keys' text."""
-    if value is None:
-        return None
-    if kind.name == "struct":
-        return {part.name: _jsonable(value[part.name], part.type) for part in kind.parts}
-    if kind.name == "array":
-        return [_jsonable(one, kind.parts[0].type) for one in value]
-    if kind.name == "map":
-        return {str(key): _jsonable(one, kind.parts[1].type) for key, one in value}
-    return next((write(value) for known, write in _JSON.items() if isinstance(value, known)), value)
-
-
-_JSON: dict[type, Callable[[Any], Any]] = {
-    bytes: lambda value: base64.b64encode(value).decode(),
-    datetime: lambda value: value.isoformat(),
-    date: lambda value: value.isoformat(),
-    Decimal: str,
-    float: lambda value: value if value == value and abs(value) != float("inf") else str(value),
-}
+    return json.dumps(json_value(value, kind), ensure_ascii=False)

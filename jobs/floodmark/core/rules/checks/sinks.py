@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from floodmark.core.rules.checks.columns import Problem, check_expression, given_by
 from floodmark.core.rules.checks.epochs import input_files, is_stateful
-from floodmark.core.rules.kinds import sink_can
+from floodmark.core.rules.kinds import SINKS, can_of, sink_can
 from floodmark.core.rules.model import OUTBOX_KEEP_US, Rule, Sink
 from floodmark.core.rules.sinks.delivery import delivery
 from floodmark.core.rules.sinks.sinkcolumns import STAMPS, appends_only
@@ -22,10 +22,22 @@ def check_upserts(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
         for key, value in (("newest", sink.newest), ("delete", sink.delete)):
             if value is not None and not sink.key:
                 yield ("sinks", i, key), f"expected `key` next to it: {key} compares the rows of one key"
-        if sink.key and not sink_can(sink.kind).merges:
+        can = can_of(sink)
+        if sink.key and not can.merges:
             yield (
                 ("sinks", i, "key"),
-                (f"expected a delta sink, because only a table supports upserts; found {sink.kind}"),
+                f"expected a kind of sink that supports upserts ({_that('merges')}), found {sink.kind}",
+            )
+        elif sink.newest is not None and not can.compares:
+            yield (
+                ("sinks", i, "newest"),
+                f"expected a kind that compares rows ({_that('compares')}), found {sink.kind}, whose rows leave in the "
+                "order in which they were committed: leave `newest` out, or let readers compare",
+            )
+        if sink.key and sink.options.get("key"):
+            yield (
+                ("sinks", i, sink.kind, "key"),
+                "expected no `key` of the topic beside `key` of the sink, which is the records' key; found both",
             )
         if sink.newest is not None and sink.delete is not None:
             yield (
@@ -40,6 +52,22 @@ def check_upserts(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
             )
         if sink.delete:
             yield from check_expression(("sinks", i, "delete"), sink.delete)
+
+
+def _that(can: str) -> str:
+    """The kinds of sink with a capability."""
+    return ", ".join(kind for kind in SINKS if getattr(sink_can(kind), can))
+
+
+def check_resets(rule: Rule) -> Iterator[Problem]:
+    """Report tables that are to keep their rows in a reset."""
+    for i, sink in enumerate(rule.sinks):
+        if sink.on_reset == "keep" and not sink_can(sink.kind).target:
+            yield (
+                ("sinks", i, "on_reset"),
+                f"expected a target ({_that('target')}), found {sink.kind}: `floodmark reset --keep-output` keeps "
+                "the rows of all sinks",
+            )
 
 
 def check_sink_columns(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:

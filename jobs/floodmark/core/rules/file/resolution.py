@@ -114,13 +114,13 @@ def _start_at(start: Literal["earliest", "latest"] | WrittenStart, zone: str) ->
     return StartAt(timestamp=aware.astimezone(UTC).isoformat())
 
 
-def sink_of(written: WrittenSink, qos: int) -> Sink:
+def sink_of(written: WrittenSink, qos: int, code: str | None = None) -> Sink:
     kind, said = next(iter(written.kind.items()))
     address = sink_kind(kind).address(said)
     return Sink(
         kind=kind,
         address=address,
-        options=options_of(said),
+        options=options_of(said) if code is None else {**options_of(said), CODE: code},
         name=written.name,
         qos=level_of(qos if written.qos is None else written.qos),
         key=tuple(written.key or ()),
@@ -136,4 +136,5 @@ def sink_of(written: WrittenSink, qos: int) -> Sink:
         outbox=outbox_of(address) if address and sink_kind(kind).can.target else None,
         outbox_bytes=written.outbox and written.outbox.max_bytes,
         **({} if written.outbox is None else {"outbox_keep_us": written.outbox.keep}),
+        on_reset=written.on_reset,
     )

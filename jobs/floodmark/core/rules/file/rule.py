@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -43,6 +43,7 @@ from floodmark.core.rules.model import (
     SparkSettings,
 )
 
+Place: TypeAlias = tuple[str, str | int]  # `streams` and a name, or `sinks` and a number
 _CLASS = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 
 
@@ -161,18 +162,19 @@ class WrittenRule(Written):
         digest: str,
         process: Process | None = None,
         chained: Mapping[str, tuple[str, int]] | None = None,
-        code: Mapping[str, str] | None = None,
+        code: Mapping[Place, str] | None = None,
     ) -> Rule:
         """The rule with every default filled in; `digest`: the hash of the file before substitution.
 
-        chained: for each stream that is another rule's sink, the table's address and qos. code: for each stream that is
-        a class, the text of its module.
+        chained: for each stream that is another rule's sink, the table's address and qos. code: for each stream or sink
+        that is a class, by its place in the file, the text of its module.
         """
+        texts = code or {}
         return Rule(
             rule=self.rule,
             description=self.description,
             streams={
-                name: stream_of(written, self.timezone, (chained or {}).get(name), (code or {}).get(name))
+                name: stream_of(written, self.timezone, (chained or {}).get(name), texts.get(("streams", name)))
                 for name, written in self.streams.items()
             },
             lookups={name: lookup_of(written) for name, written in self.lookups.items()},
@@ -190,7 +192,7 @@ class WrittenRule(Written):
             rebuild=self.rebuild,
             max_rows_per_window=self.max_rows_per_window,
             cleanup=CleanUp(**{f"{name}_us": us for name, us in self.cleanup.model_dump().items()}),
-            sinks=tuple(sink_of(written, self.qos) for written in self.sinks),
+            sinks=tuple(sink_of(one, self.qos, texts.get(("sinks", i))) for i, one in enumerate(self.sinks)),
             schedule=AssetSchedule(assets=tuple(s.assets)) if isinstance(s := self.schedule, WrittenAssets) else s,
             freshness=freshness_of(self.freshness),
             group=self.group,

@@ -68,6 +68,12 @@ def _evolves(value: object) -> object:
     return value
 
 
+def _on_reset(value: object) -> object:
+    if value not in ("empty", "keep"):
+        raise ValueError("expected empty (a reset takes the target's rows away) or keep (new rows follow them)")
+    return value
+
+
 def _few(value: list[str]) -> list[str]:
     if len(value) > MOST_CLUSTERED:
         raise ValueError(f"expected at most {MOST_CLUSTERED} columns, because Delta supports no more")
@@ -135,6 +141,11 @@ class WrittenSink(Written):
     evolves: Annotated[Literal["fail", "add_columns"], BeforeValidator(_evolves), Field(alias="schema")] = "fail"
     outbox: WrittenOutbox | None = None
     epoch_columns: Annotated[bool, Field(description="add the columns _generation and _epoch to the table")] = False
+    on_reset: Annotated[
+        Literal["empty", "keep"],
+        BeforeValidator(_on_reset),
+        Field(description="of a target: a reset takes its rows away (empty), or new rows follow them (keep)"),
+    ] = "empty"
 
     @property
     def table(self) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from floodmark.core.rules.kinds import sink_can, source_can, stream_can
+from floodmark.core.rules.kinds import can_of, source_can, stream_can
 from floodmark.core.rules.model import Rule, Sink, Stream
 
 AT_MOST_ONCE = "at most once"
@@ -71,7 +71,7 @@ def before_landing(stream: Stream) -> str | None:
 
 
 def _of(sink: Sink, source: int, kept_output: bool) -> SinkDelivery:
-    best = sink_can(sink.kind)
+    best = can_of(sink)
     kept = kept_output and best.stores_rows
     can = min(best.qos, 1) if kept else best.qos
     # A sink never makes delivery at-most-once: one that supports less than requested only repeats rows.

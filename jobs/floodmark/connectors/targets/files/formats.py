@@ -1,0 +1,111 @@
+"""Writes and reads data files: Parquet, JSON lines, CSV."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+
+from floodmark.connectors.python.rows import schema_of, table_of
+from floodmark.connectors.targets.values.jsonvalues import from_json, json_rows, json_text, json_value, row_of
+from floodmark.core.text.ddl import Column, Type
+
+_NESTED = ("array", "map", "struct")
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_ROWS = 10_000  # of a batch that is read from text
+Write: TypeAlias = Callable[[pa.RecordBatch], None]
+
+
+def write(path: Path, kind: str, columns: Sequence[Column], batches: Iterable[pa.RecordBatch]) -> int:
+    """Write a new file; how many rows it has. `kind`: parquet, json or csv."""
+    schema, rows = schema_of(columns), 0
+    with path.open("xb") as file, _WRITERS[kind](file, columns) as put:
+        for batch in batches:
+            put(pa.record_batch([batch.column(field.name).cast(field.type) for field in schema], schema=schema))
+            rows += batch.num_rows
+    return rows
+
+
+@contextmanager
+def _parquet(file: IO[bytes], columns: Sequence[Column]) -> Iterator[Write]:
+    with pq.ParquetWriter(file, schema_of(columns)) as writer:
+        yield writer.write_batch
+
+
+@contextmanager
+def _json(file: IO[bytes], columns: Sequence[Column]) -> Iterator[Write]:
+    def put(batch: pa.RecordBatch) -> None:
+        file.writelines(f"{json_text(row)}\n".encode() for row in json_rows(batch, columns))
+
+    yield put
+
+
+@contextmanager
+def _csv(file: IO[bytes], columns: Sequence[Column]) -> Iterator[Write]:
+    schema = pa.schema([_plain(field, column.type) for field, column in zip(schema_of(columns), columns, strict=True)])
+    with pc.CSVWriter(file, schema) as writer:
+        yield lambda batch: writer.write_batch(
+            pa.record_batch([_written(batch.column(one.name), one.type) for one in columns], schema=schema)
+        )
+
+
+_WRITERS: Mapping[str, Any] = {"parquet": _parquet, "json": _json, "csv": _csv}
+
+
+def _plain(field: pa.Field, kind: Type) -> pa.Field:
+    return pa.field(field.name, pa.string()) if kind.name in (*_NESTED, "binary") else field
+
+
+def _written(array: pa.Array, kind: Type) -> pa.Array:
+    """As CSV can have it: bytes as base64, nested values as JSON."""
+    if kind.name in _NESTED:
+        texts = (None if one is None else json_text(json_value(one, kind)) for one in array.to_pylist())
+        return pa.array(texts, pa.string())
+    if kind.name == "binary":
+        return pa.array(None if one is None else base64.b64encode(one).decode() for one in array.to_pylist())
+    return array
+
+
+def read(path: Path, kind: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+    """The rows of a file."""
+    if kind == "parquet":
+        names = [column.name for column in columns]
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches(columns=names)
+        return
+    rows = _json_lines(path, columns) if kind == "json" else _csv_rows(path, columns)
+    while part := [row for row, _ in zip(rows, range(_ROWS), strict=False)]:
+        yield from table_of(columns, [part]).to_batches()
+
+
+def _json_lines(path: Path, columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8", newline="\n") as file:
+        yield from (row_of(json.loads(line), columns) for line in file)
+
+
+def _csv_rows(path: Path, columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
+    texts = pc.ConvertOptions(
+        column_types={column.name: pa.string() for column in columns},
+        strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""],
+    )  # fmt: skip
+    with pc.open_csv(path, parse_options=pc.ParseOptions(newlines_in_values=True), convert_options=texts) as file:
+        for batch in file:
+            for row in batch.to_pylist():
+                yield {one.name: _from_text(row[one.name], one.type) for one in columns}
+
+
+def _from_text(text: str | None, kind: Type) -> Any:
+    if text is None:
+        return None
+    if kind.name in _NESTED:
+        return from_json(json.loads(text), kind)
+    if kind.name in _WHOLE:
+        return int(text)
+    return text == "true" if kind.name == "boolean" else from_json(text, kind)

@@ -1,0 +1,37 @@
+"""The Kafka kind of sink: a target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from floodmark.connectors.targets.kafka.options import WrittenTopic
+from floodmark.core.rules.kinds import SinkCan, SinkKind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from floodmark.connectors.ports.target import Target
+    from floodmark.connectors.relay.outbox import OutboxSink
+    from floodmark.core.rules.model import Sink
+
+
+def _open(sink: Sink, outbox: Path | None) -> OutboxSink:
+    from floodmark.connectors.relay.outbox import OutboxSink
+
+    return OutboxSink(sink, outbox)
+
+
+def _target(sink: Sink, outbox: Path | None) -> Target:
+    from floodmark.connectors.targets.kafka.target import KafkaTarget
+
+    return KafkaTarget(str(sink.address), WrittenTopic.model_validate(sink.options))
+
+
+SINK = SinkKind(
+    written=WrittenTopic,
+    summary="a topic of Kafka, by the name of a connection",
+    can=SinkCan(qos=2, merges=True, empties=False, target=True),
+    address=WrittenTopic.address,
+    open=_open,
+    target=_target,
+)

@@ -1,0 +1,45 @@
+"""The keys of a Kafka target in a rule file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+
+from floodmark.connectors.kafka.options import Topic
+from floodmark.core.relay.positions import MARKERS
+from floodmark.core.rules.file.fields import Written, as_text, column_names, connection_name
+
+
+def _topic(value: str) -> str:
+    if value == MARKERS:
+        raise ValueError(f"expected another topic than {MARKERS}, which has the positions of all targets")
+    return value
+
+
+def _format(value: object) -> object:
+    if value != "json":
+        raise ValueError("expected json: no other format can be written yet")
+    return value
+
+
+class WrittenTopic(Written):
+    """A topic, and how rows become its records."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["connection", "topic"]})
+
+    connection: Annotated[
+        str, AfterValidator(connection_name), BeforeValidator(as_text), Field(description="name of the connection")
+    ]
+    topic: Annotated[Topic, AfterValidator(_topic), Field(description="the topic; the relay makes it if it is missing")]
+    key: Annotated[
+        list[str] | None,
+        BeforeValidator(lambda value: value and column_names(value)),
+        Field(description="columns of the records' key, of a sink whose rows are only added; default: no key"),
+    ] = None
+    format: Annotated[Literal["json"], BeforeValidator(_format), Field(description="json: a value is an object")] = (
+        "json"
+    )
+
+    def address(self) -> str:
+        return f"kafka://{self.connection}/{self.topic}"

@@ -1,0 +1,125 @@
+"""A producer of transactions, and what its faults mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from floodmark.connectors.targets.kafka.messages import Record
+from floodmark.core.text.tablenames import about_sink
+from floodmark.errors import Fenced, FloodmarkError, InputFault, Refused, RunFailed
+
+OPEN = 300.0  # seconds after which the broker takes an open transaction back
+ANSWER = 60.0  # seconds for an answer of the broker
+_FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING")
+_REFUSED = ("TOPIC_AUTHORIZATION_FAILED", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED",
+            "UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "TRANSACTIONAL_ID_NOT_FOUND")  # fmt: skip
+_TOO_LARGE = ("MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE")
+
+
+class Transactions:
+    """The producer of one target. To make one fences all earlier ones, and takes their open transaction back.
+
+    `largest`: bytes of the largest batch of records that the topic takes.
+    """
+
+    def __init__(self, address: str, settings: Mapping[str, Any], name: str, largest: int):
+        self._address = address
+        self._lost: list[tuple[KafkaError, str]] = []  # the rows that no broker took, with the reason
+        self._producer = Producer(
+            {
+                **settings,
+                "transactional.id": name,
+                "transaction.timeout.ms": int(OPEN * 1000),
+                "message.max.bytes": max(1000, largest),
+                "batch.size": min(1_000_000, largest),
+                "linger.ms": 20,
+                "compression.type": "lz4",
+                "partitioner": "murmur2_random",  # as Java's producers
+                "delivery.report.only.error": True,
+                "reconnect.backoff.max.ms": 1000,
+                "log_level": 0,
+                "error_cb": lambda error: None,
+            }
+        )
+        self._asked(lambda: self._producer.init_transactions(ANSWER))
+
+    def send(self, topic: str, records: Iterable[Record], marker: tuple[str, int, str, str] | None) -> None:
+        """Send the records, then the marker (topic, partition, key, value), in a transaction that stays open.
+
+        Raises InputFault for a record that is too large.
+        """
+        self._asked(self._producer.begin_transaction)
+        try:
+            for one in records:
+                self._produce(topic, one)
+            self._flush()
+            if marker is not None:
+                place, partition, key, value = marker
+                self._asked(lambda: self._producer.produce(place, value, key, partition))
+                self._flush()
+        except BaseException:
+            self._take_back()
+            raise
+
+    def commit(self) -> None:
+        self._asked(lambda: self._producer.commit_transaction(ANSWER))
+
+    def _produce(self, topic: str, one: Record) -> None:
+        while True:
+            try:
+                on_delivery = partial(self._lose, one.row)
+                self._producer.produce(topic, one.value, one.key, headers=list(one.headers), on_delivery=on_delivery)
+                return
+            except BufferError:
+                self._producer.poll(0.1)
+                self._check_lost()
+            except KafkaException as fault:
+                self._producer.poll(0.1)
+                self._check_lost()  # a record that was lost before this one
+                raise self._fault(fault.args[0], one.row) from None
+
+    def _flush(self) -> None:
+        left = self._producer.flush(ANSWER)
+        self._check_lost()
+        if left:
+            raise RunFailed(about_sink(self._address, f"the broker takes no records; {_AGAIN}"))
+
+    def _lose(self, row: str, error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            self._lost.append((error, row))
+
+    def _check_lost(self) -> None:
+        if self._lost:
+            raise self._fault(*self._lost[0])
+
+    def _take_back(self) -> None:
+        try:
+            self._producer.abort_transaction(ANSWER)
+        except KafkaException:
+            """The next producer takes it back, or the broker after a while."""
+
+    def _asked(self, ask: Any) -> None:
+        try:
+            ask()
+        except KafkaException as fault:
+            raise self._fault(fault.args[0], None) from None
+
+    def _fault(self, error: KafkaError, row: str | None) -> FloodmarkError:
+        name, said = error.name(), error.str()
+        if name in _TOO_LARGE:
+            problem = (
+                f"row {row}: expected a record that the topic takes, found a larger one: {said}. Raise the topic's"
+            )
+            return InputFault(about_sink(self._address, f"{problem} max.message.bytes, or send less of the row"))
+        if name in _FENCED:
+            return Fenced(about_sink(self._address, f"another relay took it over ({said}); this one had no effect"))
+        if name in _REFUSED:
+            return Refused(about_sink(self._address, f"the broker refuses: {said}. Give the login the right to it"))
+        return RunFailed(about_sink(self._address, f"its transaction failed: {said}; {_AGAIN}"))
+
+
+_AGAIN = "what is committed stays in the outbox, and a retry ships it"

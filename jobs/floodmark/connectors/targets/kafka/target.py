@@ -1,0 +1,228 @@
+"""Kafka as a target: records and position are in one transaction.
+
+The position is a record of the compacted topic `floodmark.positions`, by the name of the target's topic. All relays to
+one topic have one transactional id, so a relay that starts to write ends all others for good, and then checks that the
+position is still the one that it has read.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from floodmark.connectors.kafka.brokers import Brokers, brokers
+from floodmark.connectors.kafka.settings import client_settings
+from floodmark.connectors.ports.connections import connection
+from floodmark.connectors.ports.target import Layout, Operation, Target
+from floodmark.connectors.python.rows import table_of
+from floodmark.connectors.targets.kafka.messages import records_of, row_in
+from floodmark.connectors.targets.kafka.producing import OPEN, Transactions
+from floodmark.connectors.targets.kafka.reading import Blocked, CommittedReader
+from floodmark.core.relay.positions import MARKERS, Position
+from floodmark.core.text.tablenames import about_sink
+from floodmark.errors import Fenced, LedgerBroken, NotOwned, NotThereYet, Refused, RunFailed, WrongColumn
+
+if TYPE_CHECKING:
+    from floodmark.connectors.targets.kafka.options import WrittenTopic
+
+PARTITIONS = 16  # of the topic of positions: an open transaction of one target holds few others up
+_SOON, _LONG = 2.0, OPEN + 30.0  # seconds to wait for the end of an open transaction
+_ROWS = 10_000  # of a batch that is read back
+
+
+class KafkaTarget(Target):
+    """One topic. `options`: its name, and that of the connection."""
+
+    def __init__(self, address: str, options: WrittenTopic):
+        self.address, self._topic, self._name = address, options.topic, options.connection
+        self._key = tuple(options.key or ())
+        self._transactions: Transactions | None = None
+        self._markers: CommittedReader | None = None
+        self._known: Position | None = None
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        return dict(client_settings(connection(self._name)))
+
+    @property
+    def _brokers(self) -> Brokers:
+        return brokers(self._name, self._settings)
+
+    # --- The position
+
+    @property
+    def _place(self) -> int:
+        """The partition with this target's positions."""
+        return zlib.crc32(self._topic.encode()) % PARTITIONS
+
+    def position(self) -> Position | None:
+        return self._position(self._wait)
+
+    def _position(self, unblock: Callable[[], object]) -> Position | None:
+        """`unblock`: called if an open transaction is in the way."""
+        if self._markers is None and not self._open_markers():
+            return None
+        try:
+            self._read(_SOON)
+        except Blocked:
+            unblock()
+            self._read_late()
+        except NotThereYet:  # the topic of positions was there before
+            return None
+        return self._known
+
+    def _open_markers(self) -> bool:
+        """Whether there is a topic of positions."""
+        found = self._partitions(MARKERS)
+        if found is None:
+            return False
+        if len(found) != PARTITIONS:
+            problem = f"expected {PARTITIONS} partitions of the topic {MARKERS}, found {len(found)}: make it anew, or "
+            raise Refused(about_sink(self.address, f"{problem}restore it"))
+        self._markers = CommittedReader(self._settings, self._brokers, MARKERS, [self._place])
+        return True
+
+    def _read(self, patience: float) -> None:
+        assert self._markers is not None
+        for message in self._markers.to_end(patience):
+            if message.key() == self._topic.encode():
+                self._known = self._parsed(message.value())
+
+    def _parsed(self, value: bytes | None) -> Position | None:
+        try:
+            return None if value is None else Position.parse(value.decode())
+        except ValueError as fault:
+            raise LedgerBroken(about_sink(self.address, f"its position in {MARKERS} cannot be read: {fault}")) from None
+
+    def _read_late(self) -> None:
+        try:
+            self._read(_LONG)
+        except Blocked:
+            problem = f"a transaction of another target is open in {MARKERS} for long: end its relay, then ship again"
+            raise RunFailed(about_sink(self.address, problem)) from None
+
+    def _wait(self) -> None:
+        """For the broker, which ends each transaction after a while."""
+
+    def _fence(self) -> Transactions:
+        """End other relays of this target for good, and take their open transaction back."""
+        if self._transactions is None:
+            largest = self._brokers.largest(self._topic)
+            name = f"floodmark.{self._topic}"
+            self._transactions = Transactions(self.address, self._settings, name, largest)
+        return self._transactions
+
+    # --- Claiming
+
+    def claim(self, owner: str, layout: Layout) -> Position:
+        self._check_key(layout)
+        return self._position(self._fence) or self._take(owner)
+
+    def _take(self, owner: str) -> Position:
+        ends = self._partitions(self._topic)
+        if ends and any(one.first < one.next for one in ends.values()):
+            raise NotOwned(
+                about_sink(
+                    self.address,
+                    f"it has records, and the topic {MARKERS} has no position of a rule: expected a topic without "
+                    f"records, or one that this rule has written. If somebody deleted {MARKERS}, restore it, else name "
+                    "another topic",
+                )
+            )
+        if ends is None:
+            self._brokers.make(self._topic)
+        if self._partitions(MARKERS) is None:
+            self._brokers.make(MARKERS, PARTITIONS, {"cleanup.policy": "compact"})
+        transactions, found = self._fence(), self._position(self._wait)
+        if found is None:
+            found = Position(owner)
+            transactions.send(self._topic, (), self._marker(found))
+            transactions.commit()
+        return found
+
+    def _marker(self, position: Position) -> tuple[str, int, str, str]:
+        return MARKERS, self._place, self._topic, position.text()
+
+    def _partitions(self, topic: str) -> Any:
+        """First and next record of each partition; None if there is no such topic."""
+        try:
+            return self._brokers.topics([topic], None).topics[topic].partitions
+        except NotThereYet:
+            return None
+
+    def _check_key(self, layout: Layout) -> None:
+        names = [column.name for column in layout.columns]
+        for name in (name for name in self._key if name not in names):
+            problem = f"expected columns of the results in its key, found {name}: write one of {', '.join(names)}"
+            raise WrongColumn(about_sink(self.address, problem))
+
+    # --- Applying
+
+    def apply(
+        self,
+        operations: Sequence[Operation],
+        layout: Layout,
+        since: Position,
+        upto: Position,
+        sent: Callable[[], None],
+    ) -> None:
+        self._check_topic()
+        transactions = self._fence()
+        self._check(since)
+        key = layout.key or self._key
+        records = chain.from_iterable(records_of(one, layout, key) for one in operations if one.count)
+        try:
+            transactions.send(self._topic, records, None if upto == since else self._marker(upto))
+            sent()
+            transactions.commit()
+        except BaseException:
+            self._transactions = None
+            raise
+
+    def _check(self, since: Position) -> None:
+        found = self._position(self._wait)
+        if found is None:
+            problem = f"expected its position ({since.words}) in {MARKERS}, found none: somebody removed it"
+            raise Refused(about_sink(self.address, problem))
+        if found != since:
+            problem = f"expected its position at {since.words}, found {found.words}: another relay has moved it"
+            raise Fenced(about_sink(self.address, problem))
+
+    def _check_topic(self) -> None:
+        if self._partitions(self._topic) is None:
+            problem = "expected the topic, found none: somebody removed it. Restore it"
+            raise Refused(about_sink(self.address, problem))
+
+    # --- Reading back
+
+    def read_back(self, layout: Layout) -> Iterator[pa.RecordBatch]:
+        """With a key, the newest row of each that no tombstone has taken away."""
+        ends = self._partitions(self._topic)
+        if ends is None:
+            return
+        reader = CommittedReader(self._settings, self._brokers, self._topic, list(ends))
+        try:
+            rows = self._rows(reader, layout)
+            while part := [row for row, _ in zip(rows, range(_ROWS), strict=False)]:
+                yield from table_of(layout.columns, [part]).to_batches()
+        finally:
+            reader.close()
+
+    def _rows(self, reader: CommittedReader, layout: Layout) -> Iterator[dict[str, Any]]:
+        messages = reader.to_end(_LONG)
+        if layout.key:
+            newest = {message.key(): message.value() for message in messages}
+            values = (value for value in newest.values() if value is not None)
+        else:
+            values = (message.value() for message in messages)
+        return (row_in(value, layout.columns) for value in values)
+
+    def close(self) -> None:
+        if self._markers is not None:
+            self._markers.close()
+        self._transactions = self._markers = None

@@ -1,0 +1,1 @@
+"""Values of results in JSON, for all kinds of target."""

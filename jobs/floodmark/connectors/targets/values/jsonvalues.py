@@ -1,0 +1,107 @@
+"""Values of results as JSON has them, and back. Pure but for Arrow.
+
+| Spark | JSON |
+|---|---|
+| BOOLEAN, STRING, TINYINT to BIGINT | as they are |
+| FLOAT, DOUBLE | a number; NaN and infinities are text (`"nan"`, `"inf"`, `"-inf"`) |
+| DECIMAL | text, exactly |
+| BINARY | text, base64 |
+| DATE, TIMESTAMP, TIMESTAMP_NTZ | text, ISO 8601; a TIMESTAMP in UTC (`+00:00`) |
+| ARRAY, STRUCT | an array, an object |
+| MAP | an object by the keys' text |
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from floodmark.core.text.ddl import Column, Type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SAME = ("boolean", "tinyint", "smallint", "int", "bigint", "string")
+
+
+def json_value(value: Any, kind: Type) -> Any:
+    """A value as JSON has it."""
+    if value is None:
+        return None
+    if kind.name == "struct":
+        return {part.name: json_value(value[part.name], part.type) for part in kind.parts}
+    if kind.name == "array":
+        return [json_value(one, kind.parts[0].type) for one in value]
+    if kind.name == "map":
+        return {str(json_value(key, kind.parts[0].type)): json_value(one, kind.parts[1].type) for key, one in value}
+    return next((write(value) for known, write in _TO_JSON.items() if isinstance(value, known)), value)
+
+
+_TO_JSON: dict[type, Callable[[Any], Any]] = {
+    bytes: lambda value: base64.b64encode(value).decode(),
+    datetime: lambda value: value.isoformat(),
+    date: lambda value: value.isoformat(),
+    Decimal: lambda value: format(value, "f"),
+    float: lambda value: value if value == value and abs(value) != float("inf") else str(value),
+}
+
+
+def json_rows(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
+    """The rows of a batch, each as an object of its columns."""
+    names = [column.name for column in columns]
+    lists = [_json_list(batch.column(column.name), column.type) for column in columns]
+    return (dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True))
+
+
+def _json_list(array: pa.Array, kind: Type) -> list[Any]:
+    values: list[Any] = array.to_pylist()
+    return values if kind.name in _SAME else [json_value(one, kind) for one in values]
+
+
+def json_text(value: Any) -> str:
+    """JSON on one line, in the order of its keys."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def from_json(value: Any, kind: Type) -> Any:
+    """The value that `json_value` wrote. Raises ValueError for one that is none of the type's."""
+    if value is None:
+        return None
+    if kind.name == "struct":
+        return {part.name: from_json(value.get(part.name), part.type) for part in kind.parts}
+    if kind.name == "array":
+        return [from_json(one, kind.parts[0].type) for one in value]
+    if kind.name == "map":
+        return {_key(key, kind.parts[0].type): from_json(one, kind.parts[1].type) for key, one in value.items()}
+    return _FROM_JSON.get(kind.name, _same)(value)
+
+
+def _key(text: str, kind: Type) -> Any:
+    """A key of a map, which JSON has as text."""
+    if kind.name == "boolean":
+        return text == "True"
+    return from_json(text if kind.name == "string" or kind.name in _FROM_JSON else json.loads(text), kind)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_FROM_JSON: Mapping[str, Callable[[Any], Any]] = {
+    "float": float,
+    "double": float,
+    "decimal": Decimal,
+    "binary": base64.b64decode,
+    "date": date.fromisoformat,
+    "timestamp": datetime.fromisoformat,
+    "timestamp_ntz": datetime.fromisoformat,
+}
+
+
+def row_of(value: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
+    """The row that `json_rows` gave. A column that the object lacks is null."""
+    return {column.name: from_json(value.get(column.name), column.type) for column in columns}

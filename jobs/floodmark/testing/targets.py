@@ -1,0 +1,121 @@
+"""Checks whether a target of one's own keeps its promise: rows and position together, and no effect of a late call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from floodmark.connectors.ports.target import Layout, Operation
+from floodmark.connectors.python.author import Author, made
+from floodmark.connectors.python.options import methods_in
+from floodmark.connectors.python.rows import table_of
+from floodmark.connectors.targets.python.options import check_target_class
+from floodmark.connectors.targets.python.portions import columns_of, no_rows, portion_of
+from floodmark.core.application.connections import Connection
+from floodmark.core.relay.positions import Position
+from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
+from floodmark.core.text.ddl import columns_of as declared
+from floodmark.errors import FloodmarkError
+
+LEDGER = "check"
+
+
+@dataclass(frozen=True)
+class CheckedTarget:
+    """once: the class keeps its position. counted: how many rows it holds after one batch was sent twice (once: after
+    one batch and a late call); None without `rows()`.
+    """
+
+    once: bool
+    counted: int | None
+
+
+def check_target(
+    found: type,
+    schema: str,
+    rows: Sequence[Mapping[str, Any]],
+    settings: Mapping[str, Any] | None = None,
+    connection: Connection | None = None,
+    key: Sequence[str] = (),
+) -> CheckedTarget:
+    """Check a class with the `settings` of a rule, whose results have these columns, and some `rows` of them, at an
+    empty place. Raises AssertionError: what the class does wrong.
+    """
+    file = Path(inspect.getfile(found))
+    code = file.read_text(encoding="utf-8")
+    name = found.__name__
+    try:
+        check_target_class(code, file.name, name)
+        check = _Check(
+            lambda: made(name, code, str(file), name, dict(settings or {}), connection),
+            Layout(declared(schema), tuple(key)),
+            rows,
+        )
+        return check.once() if "position" in methods_in(code, file.name, name) else check.again()
+    except (ValueError, FloodmarkError) as fault:
+        raise AssertionError(str(fault)) from fault
+
+
+class _Check:
+    """`make`: makes an object of the class."""
+
+    def __init__(self, make: Any, layout: Layout, rows: Sequence[Mapping[str, Any]]):
+        self._make, self._layout, self._rows = make, layout, rows
+        self._author: Author = make()
+
+    def again(self) -> CheckedTarget:
+        batch = self._batch(1)
+        for author in (self._author, self._author, self._make()):
+            author.call("apply", batch, f"{LEDGER}/1")
+        counted = self._counted()
+        if self._author.has("empty"):
+            self._author.call("empty", f"{LEDGER}/2")
+            assert not self._counted(), f"expected no row after empty(), found {self._counted()}"
+        return CheckedTarget(False, counted)
+
+    def once(self) -> CheckedTarget:
+        first, second, third = (_position(number).text() for number in (1, 2, 3))
+        self._expect(None, "at the start: give the check an empty place")
+        self._author.call("apply", self._batch(1), f"{LEDGER}/1", None, first)
+        self._expect(first, "after apply(batch, token, None, upto)")
+        self._late("apply", self._batch(2), f"{LEDGER}/2", None, second)
+        self._expect(first, "after a call with another `since`, which is to have no effect")
+        counted = self._counted()
+        self._author.call("apply", no_rows(self._layout), f"{LEDGER}/3", first, third)
+        self._expect(third, "after apply() with a batch without rows")
+        if self._author.has("empty"):
+            self._late("empty", f"{LEDGER}/4", first)
+            assert self._counted() == counted, f"expected {counted} rows after a late empty(), found {self._counted()}"
+            self._author.call("empty", f"{LEDGER}/4", third)
+            self._expect(third, "after empty(), which leaves it as it is")
+            assert not self._counted(), f"expected no row after empty(), found {self._counted()}"
+        return CheckedTarget(True, counted)
+
+    def _batch(self, number: int) -> Any:
+        marked = [{**row, **({DELETE_COLUMN: False} if self._layout.key else {})} for row in self._rows]
+        plain = table_of(columns_of(self._layout)[:-1], [marked])
+        rows, count = (lambda: iter(plain.to_batches())), len(marked)
+        one = Operation(f"{LEDGER}/{number}", _position(number), False, None, False, count, rows)
+        return portion_of(one, self._layout)
+
+    def _expect(self, text: str | None, when: str) -> None:
+        for what, author in (("position()", self._author), ("position() of another object", self._make())):
+            found = author.call("position")
+            assert found == text, f"expected {what} to be {text!r} {when}, found {found!r}"
+
+    def _late(self, method: str, *given: Any) -> None:
+        try:
+            self._author.call(method, *given)
+        except FloodmarkError:
+            return
+        raise AssertionError(f"expected {method}() to raise an error, because position() is not `since`; it returned")
+
+    def _counted(self) -> int | None:
+        return self._author.rows(self._layout.columns, method="rows").num_rows if self._author.has("rows") else None
+
+
+def _position(number: int) -> Position:
+    return Position(LEDGER, 1, "check", number, number, "hash")

@@ -1,0 +1,193 @@
+"""Folders of files as targets: each row is in one file that counts, whatever ends a relay."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from support.deliveries import EPOCHS, Copied, flow_of, in_order, run_all
+from support.flow import Flow
+from support.running import reset, run
+
+from floodmark.connectors.ports.target import Layout
+from floodmark.connectors.targets.files.options import WrittenFolder
+from floodmark.connectors.targets.files.target import FilesTarget
+from floodmark.core.text.ddl import columns_of
+from floodmark.proving.play.processes import wait_until
+from floodmark.reading import files_of
+
+FORMATS = ("parquet", "json", "csv")
+POINTS = ("relay.before", "relay.sent", "relay.after")
+DDL = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
+
+
+def made(root: Path) -> Flow:
+    return flow_of(root, [{"files": {"path": str(root / "files" / one), "format": one}} for one in FORMATS])
+
+
+@pytest.fixture(scope="module")
+def written(root: Path, spark: SparkSession) -> Flow:
+    return run_all(spark, made(root))
+
+
+class Shop(Copied):
+    """The rule's folders, empty, and its relays to them."""
+
+    def __init__(self, written: Flow, place: Path):
+        super().__init__(written, place, {})
+        self.files = written.root / "files"
+
+    def manifests(self, name: str = "parquet") -> list[Path]:
+        return sorted((self.files / name / "manifests").iterdir())
+
+    def data(self, name: str = "parquet") -> list[Path]:
+        found = self.files / name / "data"
+        return sorted(found.iterdir()) if found.exists() else []
+
+    def seen(self, name: str = "parquet") -> list[Path]:
+        """What a program that reads folders sees."""
+        return list((self.files / name).glob("data/[!.]*"))
+
+    def rows(self, name: str) -> list[tuple[Any, ...]]:
+        path = self.files / name
+        target = FilesTarget(f"files://{path}", WrittenFolder.model_validate({"path": str(path), "format": name}))
+        batches = target.read_back(Layout(columns_of(DDL)))
+        return in_order([row for batch in batches for row in batch.to_pylist()])
+
+    def has_all(self) -> bool:
+        return [self.rows(one) for one in FORMATS] == [self.expected(i) for i in range(3)]
+
+
+@pytest.fixture
+def shop(written: Flow, place: Path) -> Shop:
+    shutil.rmtree(written.root / "files", ignore_errors=True)
+    return Shop(written, place)
+
+
+def test_a_folder_gets_what_a_delta_table_gets(shop: Shop) -> None:
+    done = shop.relays.ship()
+    assert (done.code, shop.has_all()) == (0, True), done.said
+    assert shop.relays.ship().said.count("nothing new") == 3
+    assert in_order(pq.read_table(shop.files / "parquet" / "data").to_pylist()) == shop.expected(0)
+    lines = [json.loads(line) for file in shop.seen("json") for line in file.read_text().splitlines()]
+    assert in_order([{**row, "at": datetime.fromisoformat(row["at"])} for row in lines]) == shop.expected(1)
+    for one in FORMATS:
+        (file,) = files_of(shop.files / one)
+        assert (file.rows, file.bytes, file.generation, file.epoch) == (
+            len(shop.expected(0)),
+            file.path.stat().st_size,
+            1,
+            5,
+        )
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_relay_neither_loses_nor_doubles_a_row(shop: Shop, point: str) -> None:
+    for one in FORMATS:
+        shop.relays.killed_at(point, "--target", one)
+        assert len(shop.seen(one)) == (point == "relay.after")
+        assert len(shop.data(one)) == (point != "relay.before")
+    done = shop.relays.ship()
+    assert (done.code, shop.has_all()) == (0, True), done.said
+    assert [shop.data(one) for one in FORMATS] == [shop.seen(one) for one in FORMATS]
+
+
+@pytest.mark.parametrize("point", ["relay.before", "relay.sent"])
+def test_a_stopped_relay_that_goes_on_after_another_has_no_effect(shop: Shop, point: str) -> None:
+    with shop.relays.stopped_at(point, "--target", "csv") as zombie:
+        done = shop.relays.ship()
+        assert (done.code, shop.has_all()) == (0, True), done.said
+        shop.relays.go_on(point)
+        assert wait_until(lambda: zombie.poll() is not None, zombie, 60.0)
+    assert zombie.returncode == 1
+    assert shop.has_all()
+    assert shop.data("csv") == shop.seen("csv")
+
+
+def test_a_file_that_has_not_its_name_yet_counts_and_gets_it(shop: Shop) -> None:
+    assert shop.relays.ship().code == 0
+    (file,) = shop.seen()
+    (listed,) = json.loads(shop.manifests()[-1].read_text())["files"]
+    file.rename(file.with_name(listed["staged"]))
+    (file.parent / ".000000000001-ffff.parquet").write_text("of a relay that lost")
+    (file.parent / ".000000000009-ffff.parquet").write_text("of a relay that may go on")
+    assert (shop.seen(), shop.has_all()) == ([], True)
+    assert shop.relays.ship().code == 0
+    assert [one.name for one in shop.data()] == [".000000000009-ffff.parquet", file.name]
+    assert shop.has_all()
+
+
+@pytest.mark.parametrize(("qos", "times"), [(1, 2), (0, 0)])
+def test_qos_1_doubles_and_qos_0_loses(shop: Shop, qos: int, times: int) -> None:
+    shop.rewrite("format: parquet", f"format: parquet\n  qos: {qos}")
+    shop.relays.killed_at("relay.between", "--target", "parquet")
+    assert shop.relays.ship("--target", "parquet").code == 0
+    assert shop.rows("parquet") == sorted(shop.expected(0) * times, key=str)
+
+
+def _edited(old: str, new: str) -> Callable[[Shop], object]:
+    def edit(shop: Shop) -> None:
+        file = shop.manifests()[-1]
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old, new))
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "code"),
+    [
+        (_edited('"epoch": 5', '"epoch": 2'), "its position is not one of the ledger's", 3),
+        (_edited('"seq": ', '"seq": 9'), "the home is an older copy", 3),
+        (_edited('"files"', '"file"'), "its manifest 000000000001.json cannot be read", 3),
+        (lambda shop: shop.manifests()[-1].unlink(), "it was restored from a copy", 3),
+        (
+            lambda shop: shutil.rmtree(shop.files / "parquet" / "manifests"),
+            "it has files, such as data/000000000001",
+            2,
+        ),
+        (lambda shop: shutil.rmtree(shop.files / "parquet"), "it was restored from a copy", 3),
+    ],
+)
+def test_manifests_that_somebody_changed_are_named(
+    shop: Shop, change: Callable[[Shop], object], said: str, code: int
+) -> None:
+    shop.relays.ship("--target", "parquet")
+    change(shop)
+    done = shop.relays.ship("--target", "parquet")
+    assert (done.code, said in done.said) == (code, True), done.said
+    assert len(done.said.splitlines()) == 1
+
+
+def test_a_folder_of_somebody_is_named(shop: Shop) -> None:
+    (shop.files / "parquet" / "data").mkdir(parents=True)
+    (shop.files / "parquet" / "data" / "mine.parquet").write_text("")
+    done = shop.relays.ship("--target", "parquet")
+    assert (done.code, "it has files, such as data/mine.parquet, and no manifest" in done.said) == (2, True), done.said
+    (shop.files / "json").write_text("")
+    done = shop.relays.ship("--target", "json")
+    assert (done.code, "it cannot be read or written: " in done.said) == (1, True), done.said
+
+
+def test_a_reset_takes_files_away_and_ships_all_again(place: Path, spark: SparkSession) -> None:
+    flow = made(place)
+    shop = Shop(flow, place)
+    flow.arrive(EPOCHS[0])
+    run(spark, flow)
+    assert shop.relays.ship().code == 0
+    reset(spark, flow)
+    shop.relays.killed_at("relay.sent", "--target", "parquet")
+    assert shop.rows("parquet") == in_order(EPOCHS[0])
+    assert shop.relays.ship().code == 0
+    assert [shop.rows(one) for one in FORMATS] == [shop.data(one) for one in FORMATS] == [[], [], []]
+    run(spark, flow)
+    assert shop.relays.ship().code == 0
+    assert shop.has_all()
+    assert {file.generation for file in files_of(shop.files / "csv")} == {2}

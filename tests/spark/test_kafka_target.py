@@ -1,0 +1,275 @@
+"""Kafka as a target, beside a real broker: a consumer of committed records gets each once, whatever ends a relay."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from pyspark.sql import SparkSession
+from support.deliveries import EPOCHS, KEYED, Copied, flow_of, in_order, run_all
+from support.flow import Flow
+from support.kafka import Broker, served
+from support.relays import Relays
+from support.running import reset, run
+
+from floodmark.connectors.ports.target import Layout
+from floodmark.connectors.targets.kafka.options import WrittenTopic
+from floodmark.connectors.targets.kafka.target import PARTITIONS, KafkaTarget
+from floodmark.core.relay.positions import MARKERS
+from floodmark.core.text.ddl import columns_of
+from floodmark.errors import Refused
+from floodmark.proving.play.processes import wait_until
+
+SHOP = {"connection": "shop"}
+SINKS: list[dict[str, Any]] = [
+    {"kafka": {**SHOP, "topic": "rows"}},
+    {"kafka": {**SHOP, "topic": "sent", "key": ["k", "n"]}},
+    {"kafka": {**SHOP, "topic": "current"}, **KEYED},
+]
+TOPICS = ("rows", "sent", "current")
+POINTS = ("relay.before", "relay.sent", "relay.after")
+DDL = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with served(tmp_path_factory.mktemp("kafka")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def written(root: Path, spark: SparkSession) -> Flow:
+    return run_all(spark, flow_of(root, SINKS))
+
+
+class Shop(Copied):
+    """A broker without topics, and the rule's relays to it."""
+
+    def __init__(self, written: Flow, place: Path, broker: Broker):
+        super().__init__(written, place, {"FLOODMARK_CONN_SHOP": f"kafka://{broker.servers}"})
+        self.broker = broker
+
+    def records(self, topic: str) -> list[Any]:
+        """All records of committed transactions, each partition in its order."""
+        settings = {"bootstrap.servers": self.broker.servers, "group.id": "test", "isolation.level": "read_committed"}
+        consumer = Consumer({**settings, "enable.partition.eof": True, "log_level": 0})
+        numbers = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
+        found, left = [], set(numbers)
+        while left:
+            message = consumer.poll(10)
+            assert message is not None, "no answer"
+            error = message.error()
+            if error is None:
+                found.append(message)
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF
+                left.discard(message.partition())
+        consumer.close()
+        return found
+
+    def rows(self, topic: str) -> list[tuple[Any, ...]]:
+        return _typed([json.loads(one.value()) for one in self.records(topic)])
+
+    def current(self) -> list[tuple[Any, ...]]:
+        """The rows that a compacted topic keeps."""
+        newest = {one.key(): one.value() for one in self.records("current")}
+        return _typed([json.loads(value) for value in newest.values() if value is not None])
+
+    def has_all(self) -> bool:
+        return [self.rows("rows"), self.rows("sent"), self.current()] == [self.expected(i) for i in range(3)]
+
+    def move(self, **changes: Any) -> None:
+        """Change the position of `rows` by hand."""
+        marker = [one for one in self.records(MARKERS) if one.key() == b"rows"][-1]
+        text = json.dumps({**json.loads(marker.value()), **changes})
+        self.broker.producer.produce(MARKERS, text, b"rows", marker.partition())
+        assert self.broker.producer.flush(10) == 0
+
+
+def _typed(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return in_order([{**row, "at": datetime.fromisoformat(row["at"])} for row in rows])
+
+
+@pytest.fixture
+def shop(broker: Broker, written: Flow, place: Path) -> Iterator[Shop]:
+    yield Shop(written, place, broker)
+    _clear(broker)
+
+
+def _clear(broker: Broker) -> None:
+    def topics() -> set[str]:
+        return set(broker.admin.list_topics(timeout=10).topics) & {MARKERS, *TOPICS}
+
+    for topic in topics():
+        broker.delete(topic)
+    assert broker.process is not None
+    assert wait_until(lambda: not topics(), broker.process, 30.0)
+
+
+def test_a_topic_gets_what_a_delta_table_gets(shop: Shop) -> None:
+    done = shop.relays.ship()
+    assert (done.code, shop.has_all()) == (0, True), done.said
+    assert shop.relays.ship().said.count("nothing new") == 3
+    records = shop.records("sent")
+    assert len({dict(one.headers())["floodmark.row"] for one in records}) == len(records)
+    assert {dict(one.headers())["floodmark.epoch"] for one in records} == {b"1", b"2", b"3", b"5"}
+    keys = {one.key() for one in records if json.loads(one.value())["n"] == 3}
+    assert keys == {b'{"k":null,"n":3}', b'{"k":"a","n":3}'}
+    assert b"a" in {one.key() for one in shop.records("current")}
+
+
+def test_all_can_be_read_back(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shop.relays.ship().code == 0
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", shop.relays.env["FLOODMARK_CONN_SHOP"])
+    for i, topic in enumerate(TOPICS):
+        target = KafkaTarget(f"kafka://shop/{topic}", WrittenTopic(connection="shop", topic=topic))
+        batches = target.read_back(Layout(columns_of(DDL), ("k",) if topic == "current" else ()))
+        assert in_order([row for batch in batches for row in batch.to_pylist()]) == shop.expected(i)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_relay_neither_loses_nor_doubles_a_record(shop: Shop, point: str) -> None:
+    for topic in TOPICS:
+        shop.relays.killed_at(point, "--target", topic)
+    done = shop.relays.ship()
+    assert (done.code, shop.has_all()) == (0, True), done.said
+
+
+@pytest.mark.parametrize("point", ["relay.before", "relay.sent"])
+def test_a_stopped_relay_that_goes_on_after_another_has_no_effect(shop: Shop, point: str) -> None:
+    with shop.relays.stopped_at(point, "--target", "rows") as zombie:
+        done = shop.relays.ship()
+        assert (done.code, shop.has_all()) == (0, True), done.said
+        shop.relays.go_on(point)
+        assert wait_until(lambda: zombie.poll() is not None, zombie, 60.0)
+    assert zombie.returncode == 1
+    assert shop.has_all()
+
+
+def test_a_stranger_with_the_same_transactional_id_ends_the_relay(shop: Shop) -> None:
+    with shop.relays.stopped_at("relay.sent", "--target", "rows") as relay:
+        said = {"bootstrap.servers": shop.broker.servers, "log_level": 0}
+        stranger = Producer({**said, "transactional.id": "floodmark.rows"})
+        stranger.init_transactions(30)
+        shop.relays.go_on("relay.sent")
+        assert wait_until(lambda: relay.poll() is not None, relay, 60.0)
+    assert relay.returncode == 1
+    assert shop.rows("rows") == []
+    assert shop.relays.ship().code == 0
+    assert shop.has_all()
+
+
+def test_a_broker_that_dies_in_a_transaction_neither_loses_nor_doubles_a_record(shop: Shop) -> None:
+    with shop.relays.stopped_at("relay.sent", "--target", "rows") as relay:
+        shop.broker.kill()
+        shop.broker.start()
+        shop.relays.go_on("relay.sent")
+        assert wait_until(lambda: relay.poll() is not None, relay, 120.0)
+    assert shop.relays.ship().code == 0
+    assert shop.has_all()
+
+
+@pytest.mark.parametrize(("qos", "times"), [(1, 2), (0, 0)])
+def test_qos_1_doubles_and_qos_0_loses(shop: Shop, qos: int, times: int) -> None:
+    shop.rewrite("topic: rows", f"topic: rows\n  qos: {qos}")
+    shop.relays.killed_at("relay.between", "--target", "rows")
+    assert shop.relays.ship("--target", "rows").code == 0
+    assert shop.rows("rows") == sorted(shop.expected(0) * times, key=str)
+
+
+def test_a_topic_of_positions_that_was_deleted_is_named(shop: Shop) -> None:
+    shop.relays.ship("--target", "rows")
+    shop.broker.delete(MARKERS)
+    done = shop.relays.ship("--target", "rows")
+    assert (done.code, f"the topic {MARKERS} has no position of a rule" in done.said) == (2, True), done.said
+    shop.broker.delete("rows")
+    done = shop.relays.ship("--target", "rows")
+    assert (done.code, "it was restored from a copy" in done.said) == (3, True), done.said
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "code"),
+    [
+        ({"epoch": 2}, "its position is not one of the ledger's", 3),
+        ({"ledger": "x"}, "it belongs to another rule's ledger (id x", 2),
+        ({"seq": 99}, "the home is an older copy", 3),
+        ({"more": 1}, "its position in floodmark.positions cannot be read", 3),
+    ],
+)
+def test_a_position_that_somebody_changed_is_named(shop: Shop, change: dict[str, Any], said: str, code: int) -> None:
+    shop.relays.ship("--target", "rows")
+    shop.move(**change)
+    done = shop.relays.ship("--target", "rows")
+    assert (done.code, said in done.said) == (code, True), done.said
+    assert shop.rows("rows") == shop.expected(0)
+
+
+def test_topics_of_somebody_are_taken_over_if_they_are_empty(shop: Shop) -> None:
+    shop.broker.create("rows", 3)
+    shop.broker.create("sent", 1)
+    shop.broker.send("sent", [{"k": 1}], partition=0)
+    shop.broker.create("current", 1, max_message_bytes="120")
+    assert shop.relays.ship("--target", "rows").code == 0
+    assert shop.rows("rows") == shop.expected(0)
+    done = shop.relays.ship("--target", "sent")
+    assert (done.code, "it has records, and the topic" in done.said) == (2, True), done.said
+    done = shop.relays.ship("--target", "current")
+    assert (done.code, "/0: expected a record that the topic takes" in done.said) == (3, True), done.said
+    shop.broker.delete("rows")
+    done = shop.relays.ship("--target", "rows")
+    assert (done.code, "nothing new" in done.said) == (0, True), done.said
+
+
+@pytest.mark.parametrize(
+    ("uri", "said", "code"),
+    [
+        ("kafka://reader:wrong@{closed}?security.protocol=SASL_PLAINTEXT", "refuses: ", 2),
+        ("kafka://{open}?acks.all=1", "connection shop: expected the settings bootstrap.servers", 2),
+        ("", "connection shop: expected it in FLOODMARK_CONN_SHOP", 2),
+    ],
+)
+def test_a_wrong_connection_is_answered_in_one_line(shop: Shop, uri: str, said: str, code: int) -> None:
+    text = uri.format(open=shop.broker.servers, closed=shop.broker.closed)
+    done = Relays(shop.written.name, shop.root, {"FLOODMARK_CONN_SHOP": text}).ship("--target", "rows")
+    assert (done.code, said in done.said) == (code, True), done.said
+    assert len(done.said.splitlines()) == 1
+
+
+def test_a_key_that_is_no_column_and_another_number_of_partitions_are_named(shop: Shop) -> None:
+    shop.rewrite("    - k\n    - n\n", "    - k\n    - m\n")
+    done = shop.relays.ship("--target", "sent")
+    assert (done.code, "expected columns of the results in its key, found m" in done.said) == (2, True), done.said
+    shop.broker.create(MARKERS, 3)
+    done = shop.relays.ship("--target", "rows")
+    assert (done.code, f"expected {PARTITIONS} partitions of the topic {MARKERS}, found 3" in done.said) == (2, True)
+
+
+def test_a_reset_is_refused_unless_rows_are_kept(broker: Broker, place: Path, spark: SparkSession) -> None:
+    flow = flow_of(place, SINKS)
+    shop = Shop(flow, place, broker)
+    flow.arrive(EPOCHS[0])
+    run(spark, flow)
+    assert shop.relays.ship().code == 0
+    with pytest.raises(Refused, match=r"found kafka\. Write `on_reset: keep` in the sink"):
+        reset(spark, flow)
+    assert flow.ledger().begun.seal is None
+    flow.settings["sinks"] = [{**one, "on_reset": "keep"} if "kafka" in one else one for one in flow.settings["sinks"]]
+    reset(spark, flow)
+    run(spark, flow)
+    assert shop.relays.ship().code == 0
+    assert shop.rows("rows") == sorted(shop.expected(0) * 2, key=str)
+    assert {dict(one.headers())["floodmark.generation"] for one in shop.records("rows")} == {b"1", b"2"}
+    assert shop.current() == shop.expected(2)
+    _clear(broker)
+
+
+def test_partitions_of_the_topics_of_this_test_differ() -> None:
+    """So that an open transaction of one does not hold up another."""
+    assert len({zlib.crc32(topic.encode()) % PARTITIONS for topic in TOPICS}) == len(TOPICS)

@@ -1,0 +1,159 @@
+"""Manifests of a folder of files, what is tidied up, what files hold, and what such a sink is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from floodmark.connectors.python.rows import table_of
+from floodmark.connectors.targets.files.folder import Folder
+from floodmark.connectors.targets.files.formats import read, write
+from floodmark.core.relay.manifests import (
+    Listed,
+    Manifest,
+    Move,
+    data_name,
+    manifest_name,
+    moves,
+    numbers_in,
+    staged_name,
+)
+from floodmark.core.relay.positions import Position
+from floodmark.core.rules.rule import load_rule
+from floodmark.core.text.ddl import columns_of
+from floodmark.errors import Fenced, LedgerBroken, Refused, RuleInvalid, TableBroken
+from floodmark.reading import files_of
+
+AT = "2001-01-01T00:00:00.000+00:00"
+
+
+def manifest(number: int, first: int = 0, *files: Listed) -> Manifest:
+    return Manifest(number, first, Position("x", 1, "t", number, number, "h"), files, "k STRING", AT)
+
+
+def listed(number: int, attempt: str = "a") -> Listed:
+    return Listed(data_name(number, "csv"), staged_name(number, attempt, "csv"), 1, 2, "0f")
+
+
+def test_a_manifest_comes_back_as_it_was() -> None:
+    found = manifest(3, 1, listed(3))
+    assert Manifest.parse(found.text()) == found
+    assert found.name == "000000000003.json"
+    assert numbers_in([manifest_name(11), manifest_name(2), ".000000000004.json-7", "x.json"]) == [2, 11]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "5", '{"files": 3}'])
+def test_what_is_no_manifest_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expect|Expecting"):
+        Manifest.parse(text)
+
+
+def test_what_counts_gets_its_name_and_what_does_not_is_removed() -> None:
+    lost, live, unknown = staged_name(5, "b", "csv"), staged_name(7, "a", "csv"), "mine.csv"
+    names = [listed(6).staged, listed(5).name, lost, live, unknown, data_name(2, "csv"), staged_name(1, "a", "csv")]
+    assert list(moves(names, manifest(6, 3), [listed(6), listed(5)])) == [
+        Move(staged_name(1, "a", "csv"), None),
+        Move(lost, None),
+        Move(listed(6).staged, listed(6).name),
+        Move(data_name(2, "csv"), None),
+    ]
+
+
+def test_a_manifest_is_put_once(tmp_path: Path) -> None:
+    folder = Folder("files:///x", tmp_path)
+    assert folder.newest() is None
+    with pytest.raises(Refused, match="found no manifest"):
+        files_of(tmp_path)
+    folder.make()
+    folder.put(manifest(0), lambda: None)
+    with pytest.raises(Fenced, match="another relay was faster"):
+        folder.put(manifest(0, 0, listed(0)), lambda: None)
+    assert folder.newest() == manifest(0)
+    folder.put(manifest(1, 0, listed(1)), lambda: None)
+    with pytest.raises(TableBroken, match=r"expected the file 000000000001\.csv of 000000000001\.json, found none"):
+        files_of(tmp_path)
+    (folder.data / listed(1).staged).write_text("k\n")
+    assert [one.path.name for one in files_of(tmp_path)] == [listed(1).staged]
+    folder.tidy(manifest(1))
+    assert [(one.path.name, one.rows, one.epoch, one.schema) for one in files_of(tmp_path)] == [
+        (listed(1).name, 1, 1, "k STRING")
+    ]
+    folder.put(manifest(2, 2), lambda: None)
+    assert files_of(tmp_path) == []
+    folder.tidy(manifest(2, 2))
+    assert list(folder.data.iterdir()) == []
+    (tmp_path / "manifests" / manifest_name(2)).write_text("{")
+    with pytest.raises(LedgerBroken, match=r"000000000002\.json cannot be read"):
+        folder.newest()
+
+
+# --- Formats
+
+ALL = columns_of(
+    "b BOOLEAN, i INT, l BIGINT, f FLOAT, d DOUBLE, m DECIMAL(20,3), s STRING, y BINARY, t DATE, at TIMESTAMP, "
+    "ntz TIMESTAMP_NTZ, a ARRAY<DECIMAL(4,1)>, o STRUCT<x: INT, y: ARRAY<DATE>>, p MAP<INT, DOUBLE>"
+)
+ROW: dict[str, Any] = {
+    "b": True, "i": -1, "l": 1 << 60, "f": 0.5, "d": 0.1, "m": Decimal("12345678901234567.500"), "s": 'a,"\r\n\\\u00e9',
+    "y": b"\x00\xff", "t": date(2001, 2, 3), "at": datetime(2001, 2, 3, 4, 5, 6, 7, UTC),
+    "ntz": datetime(1969, 12, 31, 23), "a": [Decimal("1.5"), None], "o": {"x": 1, "y": [date(1970, 1, 1)]},
+    "p": {1: 0.5, 2: float("inf")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
+def test_rows_come_back_from_a_file_as_they_were(kind: str, tmp_path: Path) -> None:
+    table = table_of(
+        ALL, [[ROW, dict.fromkeys(ROW), {**ROW, "s": "", "d": float("-inf"), "a": [], "p": {}, "b": False}]]
+    )
+    assert write(tmp_path / "x", kind, ALL, table.to_batches()) == 3
+    assert table_of(ALL, list(read(tmp_path / "x", kind, ALL))) == table
+    with pytest.raises(FileExistsError):
+        write(tmp_path / "x", kind, ALL, ())
+
+
+# --- The rule file
+
+RULE = """\
+rule: kept
+streams: {events: {delta: /lake/in}}
+sql: SELECT k, n FROM events
+sinks: [{files: {path: /lake/out}}, {delta: /lake/other}]
+"""
+
+
+@pytest.fixture
+def load(place: Path) -> Callable[[str], Any]:
+    def loaded(text: str) -> Any:
+        (place / "kept.yaml").write_text(text)
+        return load_rule(place / "kept.yaml", {})
+
+    return loaded
+
+
+def test_a_folder_is_a_sink(load: Callable[[str], Any]) -> None:
+    sink = load(RULE).sinks[0]
+    assert (sink.address, sink.label, sink.options["format"]) == ("files:///lake/out", "out", "parquet")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("out}}", "out}, key: [k]}", "sinks[0].key: expected a kind of sink that supports upserts (delta, "),
+        ("/lake/out", "s3://lake/out", "sinks[0].files.path: expected a folder of this machine's file system"),
+        ("out}", "out, format: avro}", "sinks[0].files.format: expected parquet, json"),
+        ("/lake/out", "/lake/other", "sinks[1].delta: expected another address than that of sink 1, found /lake/other"),
+        ("/lake/out", "/lake/other/in", "sinks[1].delta: expected an address outside that of sink 1"),
+        ("/lake/out", "/lake/in", "sinks[0].files: expected another address than that of stream events"),
+        ("path: /lake/out", "format: csv", "sinks[0].files.path: expected `path: ...`, found nothing"),
+    ],
+)
+def test_what_a_folder_cannot_do_is_named(load: Callable[[str], Any], old: str, new: str, problem: str) -> None:
+    with pytest.raises(RuleInvalid) as fault:
+        load(RULE.replace(old, new))
+    assert problem in str(fault.value)
