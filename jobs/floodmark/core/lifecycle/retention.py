@@ -11,6 +11,7 @@ from floodmark.errors import Refused
 
 LOG, FILES = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 RECORDS = "retention.ms"  # of Kafka's topics
+WAL = "max_slot_wal_keep_size"  # of a PostgreSQL server; in bytes
 DEFAULTS = {LOG: "interval 30 days", FILES: "interval 7 days"}  # Delta's own
 _WHAT = {LOG: "log entries", FILES: "replaced files", RECORDS: "records"}
 
