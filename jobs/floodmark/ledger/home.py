@@ -57,6 +57,10 @@ class Home:
         """The folder for what the stream's source has to remember."""
         return self.path / "sources" / stream
 
+    def landing(self, stream: str) -> str:
+        """The table to which the stream's rows are copied first, if it has a landing."""
+        return str(self.path / "landing" / stream)
+
     def state(self, generation: int, name: str) -> str:
         return str(self.path / "state" / f"g{generation}" / name)
 

@@ -250,6 +250,12 @@ class DeltaSource(Planned):
             reader = reader.option("skipChangeCommits", "true")
         return reader.load(self.address)
 
+    def after(self, since: str, upto: str, limits: EpochLimits) -> str:
+        """Where a copy that starts at `since` ends: whole versions of at most `max_bytes`; a first snapshot at once."""
+        at, end = DeltaOffset.parse(since), DeltaOffset.parse(upto)
+        version = at.version + 1 if at.snapshot else _full(self._fresh(at, end.newest_read), limits)
+        return upto if version is None else DeltaOffset(at.table_id, version, -1, False).line()
+
     def frame(self, spark: SparkSession, begin: str, end: str) -> DataFrame:
         at, upto = DeltaOffset.parse(begin), DeltaOffset.parse(end)
         if at.snapshot and at.index < 0 and not upto.snapshot and self.declared.on_rewrite != "skip":
@@ -283,6 +289,16 @@ class DeltaSource(Planned):
 
     def whole(self, spark: SparkSession) -> DataFrame:
         return spark.read.format("delta").load(self.address)
+
+
+def _full(commits: Iterable[tablelog.DataCommit], limits: EpochLimits) -> int | None:
+    """The version before which `max_bytes` are reached; None if all commits fit. The first one always fits."""
+    size = 0
+    for commit in commits:
+        if size and limits.max_bytes is not None and size + commit.size > limits.max_bytes:
+            return commit.version
+        size += commit.size
+    return None
 
 
 def starting_version(stream: str, table: DeltaTable, address: str, start: StartAt) -> int:

@@ -70,6 +70,10 @@ class PythonSource(Stepped):
     def take_end(self, since: str) -> str:
         return self._line(self._latest(since))
 
+    @property
+    def splits(self) -> bool:
+        return self._author.has("split")
+
     def after(self, since: str, upto: str, limits: EpochLimits) -> str:
         of, low = parsed(since)
         high = parsed(upto)[1]

@@ -104,6 +104,7 @@ FORGET_POINTS = (
     "forget.commit.before",
     "forget.commit.after",
 )
+LANDING_POINTS = ("landing.before", "landing.after")  # of each copy: not committed yet; committed, source not told
 COMPACT_POINTS = ("compact.before", "compact.after")
 LOOK_EVERY = 0.05  # seconds between two checks of the file
 

@@ -7,7 +7,7 @@ nothing slow. `open` imports what it needs to open a table, a broker or Spark.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -43,6 +43,7 @@ class SourceCan:
     rereads: it can return the rows of a range again, unchanged. starts: where a stream may start. limits: the keys of
     `epoch` that bound its input. planned: Spark has a streaming source for it. table: it is a Delta table at its
     address, such as another rule's sink. rewrites: its rows can be removed and changed, and it names those that were.
+    lands: its rows can be read only until they are landed, so a stream always has a landing.
     """
 
     rereads: bool = False
@@ -51,6 +52,7 @@ class SourceCan:
     planned: bool = False
     table: bool = False
     rewrites: bool = False
+    lands: bool = False
 
     @property
     def qos(self) -> Qos:
@@ -153,15 +155,27 @@ def sinks_beside_tables(rule: Rule) -> list[Sink]:
     return [sink for sink in durable_sinks(rule) if not sink_can(sink.kind).table]
 
 
-def once_only(rule: Rule) -> Iterator[str]:
-    """Why streams of the rule cannot be read again, one reason for each."""
+def once_only(rule: Rule, landed: bool = True) -> Iterator[str]:
+    """Why streams of the rule cannot be read again, one reason for each.
+
+    landed: rows of a landing can be; False: only what the source itself still gives counts.
+    """
     for name, stream in rule.streams.items():
-        if not source_can(stream.kind).rereads:
+        if not (stream_can(stream) if landed else source_can(stream.kind)).rereads:
             yield f"stream {name} is a {stream.kind} source, whose rows can be read only once"
 
 
 def source_can(kind: str) -> SourceCan:
+    """What a kind of source can do without a landing; `stream_can` says what a stream can do."""
     return source_kind(kind).can
+
+
+def stream_can(stream: Stream) -> SourceCan:
+    """What a stream can do. One with a landing is read as a Delta table, which starts where its source can."""
+    own = source_can(stream.kind)
+    if stream.landing is None:
+        return own
+    return replace(source_can("delta"), starts=own.starts, table=own.table, rewrites=False)
 
 
 def sink_can(kind: str) -> SinkCan:

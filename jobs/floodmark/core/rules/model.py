@@ -60,6 +60,12 @@ class Expectation(Model):
     on_fail: Action = "fail"
 
 
+class Landing(Model):
+    """Rows of a stream are copied into a table of the rule's home first. `keep_us`: for how long; None: for good."""
+
+    keep_us: int | None = None
+
+
 class Stream(Model):
     """A source. `lateness_us`, `max_ahead_us` and `idle_after_us` are microseconds, and None without an event time.
 
@@ -83,6 +89,7 @@ class Stream(Model):
     expect: dict[str, Expectation] = {}
     # Left out where it is the default, so that the rules in older ledgers keep their text.
     on_rewrite: OnRewrite = Field(default="stop", exclude_if=lambda action: action == "stop")
+    landing: Landing | None = Field(default=None, exclude_if=lambda landing: landing is None)
 
 
 class Lookup(Model):

@@ -53,6 +53,10 @@ WORDS: dict[str, dict[str, str]] = {
         "{version} (0: the whole history) or {timestamp}",
         "distinct": "skip rows that duplicate earlier ones",
         "on_rewrite": "a commit that removes or changes rows: stop the run, skip the commit, or correct the results",
+        "landing": "copy the stream's rows into a table of the rule's home first; or {keep: DURATION}",
+    },
+    "WrittenLanding": {
+        "keep": "remove landed rows this long after they came, if they are folded; default: they stay",
     },
     "WrittenEventTime": {
         "name": "the column's name in the SQL",

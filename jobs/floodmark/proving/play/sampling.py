@@ -103,7 +103,7 @@ class _StreamSample:
         partitions = int(str(self._session.conf.get("spark.sql.shuffle.partitions")))
         directory = checkpoint.make_checkpoint(self._staging / "checkpoints", Entry(0, (start,)), None, partitions)
         query = (
-            streamed(self._session, self._source, self._kind, start, self._at_a_time())
+            streamed(self._session, self._source, source_can(self._kind), start, self._at_a_time())
             .writeStream.trigger(availableNow=True)
             .option("checkpointLocation", directory.as_uri())
             .foreachBatch(partial(self._batch, directory))

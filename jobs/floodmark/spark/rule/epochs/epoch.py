@@ -36,7 +36,7 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.expectations import failing
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Failed, Intent, Replay, Written, total
-from floodmark.core.rules.kinds import source_can
+from floodmark.core.rules.kinds import stream_can
 from floodmark.errors import LedgerBroken, ReplayDiffers
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
@@ -150,7 +150,7 @@ class EpochFolder:
             return replayed(self._session, rule, shape, self._sites.dead.address, self.head, replay, clock)
         told = relations(self._session, checkpoint.query_id(self._directory), len(rule.streams))
         rows = read_range(self._session, rule, self._home, shape, self.head.entry, entry, clock, told)
-        if any(not source_can(stream.kind).planned for stream in rule.streams.values()):
+        if any(not stream_can(stream).planned for stream in rule.streams.values()):
             # READ and FILES each pass over the rows. A broker would be asked, and its records parsed, twice.
             rows.persist(StorageLevel.MEMORY_AND_DISK)
             held.callback(rows.unpersist)
