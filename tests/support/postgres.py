@@ -23,9 +23,8 @@ from support.cluster import free_ports
 PLACES = "/usr/lib/postgresql"
 LIMIT = 60.0
 SETTINGS = {
-    "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "wal_level": "logical", "max_replication_slots": "40",
-    "max_wal_senders": "20", "max_connections": "60", "shared_buffers": "32MB", "wal_receiver_status_interval": "1",
-    "autovacuum": "off", "timezone": "UTC",
+    "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "wal_level": "logical",
+    "max_replication_slots": "40", "max_wal_senders": "20", "max_connections": "60", "shared_buffers": "32MB",
 }  # fmt: skip
 
 

@@ -15,9 +15,9 @@ import pyarrow.csv
 
 from floodmark.connectors.ports.source import MALFORMED, SHOWN
 from floodmark.connectors.postgres.decoding.changes import Changes, Row, placed
+from floodmark.connectors.postgres.decoding.values import arrow_type, converted
 from floodmark.connectors.postgres.options import METADATA
 from floodmark.connectors.postgres.server.slots import patiently
-from floodmark.connectors.postgres.decoding.values import arrow_type, converted
 from floodmark.core.text.ddl import Column
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ class Wanted:
         named = (Column(name, METADATA[one]) for one, name in self.added.items())
         return (*self.columns, *named, Column(MALFORMED, METADATA["change"]))
 
-    def batch(self, values: Sequence[pa.Array], more: Mapping[str, Any], problems: Sequence[str | None]) -> pa.RecordBatch:
+    def batch(
+        self, values: Sequence[pa.Array], more: Mapping[str, Any], problems: Sequence[str | None]
+    ) -> pa.RecordBatch:
         """values: of the table's columns. more: of a change, by what it has."""
         added = [pa.array(more[one], arrow_type(METADATA[one])) for one in self.added]
         shown = pa.array([one and one[:SHOWN] for one in problems], pa.string())

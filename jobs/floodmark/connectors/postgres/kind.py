@@ -31,7 +31,7 @@ def _address(said: Any) -> str:
 SOURCE = SourceKind(
     written=WrittenPostgres,
     summary="a table of PostgreSQL, by the name of a connection",
-    can=SourceCan(starts=frozenset({"earliest", "latest"}), limits=frozenset({"max_rows"})),
+    can=SourceCan(lands=True, starts=frozenset({"earliest", "latest"}), limits=frozenset({"max_rows"})),
     address=_address,
     open=_open,
 )

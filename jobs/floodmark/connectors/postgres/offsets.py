@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 from floodmark.connectors.postgres.decoding.pgoutput import lsn_of, lsn_text
 
-# An old row's number may be the one that a new transaction gets 2**32 transactions later. Checks are renewed long before.
+# A row keeps 32 bits of its transaction's number, which a new transaction has again 2**32 transactions later.
 WRAP, RENEWED_AFTER, MOST_AHEAD = 1 << 32, 1 << 29, 1 << 31
 
 
@@ -75,6 +75,9 @@ class RowsOffset:
 
     def line(self) -> str:
         return json.dumps({**asdict(self.place), "before": self.before, "safe": self.safe, "updated": self.updated})
+
+    def at(self, before: int, safe: int) -> RowsOffset:
+        return replace(self, before=before, safe=safe)
 
 
 def safe_until(now: int, distance: int | None) -> int:

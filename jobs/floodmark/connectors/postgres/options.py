@@ -86,7 +86,9 @@ class WrittenPostgres(Written):
     def _consistent(self) -> WrittenPostgres:
         given = [name for name in ("slot", "publication", "metadata") if getattr(self, name) is not None]
         if self.by == "snapshots" and given:
-            raise ValueError(f"expected no `{given[0]}` beside `by: snapshots`, which reads the table itself, found one")
+            raise ValueError(
+                f"expected no `{given[0]}` beside `by: snapshots`, which reads the table itself, found one"
+            )
         names = [name.lower() for name in self.added.values()]
         doubled = next((name for i, name in enumerate(names) if name in names[:i]), None)
         if doubled:

@@ -46,7 +46,7 @@ class Reading:
         tables = identifier(self.table.schema, self.table.name)
         tables += f", {_NOW}" if any("floodmark_now" in one for one in found) else ""
         columns = ", ".join(identifier(column.name) for column in self.columns)
-        return f"SELECT {columns} FROM {tables}" + (f" WHERE {' AND '.join(found)}" if found else "")
+        return f"SELECT {columns} FROM {tables} WHERE {' AND '.join(found) or 'true'}"  # noqa: S608 - quoted
 
 
 def identifier(*names: str) -> str:
@@ -76,10 +76,28 @@ def between_numbers(low: int, high: int) -> str:
     return f"{_NUMBER} >= {low} AND {_NUMBER} < {high}"
 
 
-def numbers(of: Table, select: str, more: str) -> str:
-    """A query of all rows' numbers (`n`) and of low 32 bits (`low`)."""
-    inner = f"SELECT {_NUMBER} AS n, xmin::text::bigint AS low FROM {identifier(of.schema, of.name)}, {_NOW}"
-    return f"SELECT {select} FROM ({inner}) rows {more}"
+def numbered(of: Table, low: int, high: int) -> str:
+    """The query of the numbers (`n`) of rows in between."""
+    tables = f"{identifier(of.schema, of.name)}, {_NOW}"
+    return f"SELECT {_NUMBER} AS n FROM {tables} WHERE {between_numbers(low, high)}"  # noqa: S608 - quoted
+
+
+def count_of(of: Table, low: int, high: int) -> str:
+    return f"SELECT count(*) FROM ({numbered(of, low, high)}) t"  # noqa: S608 - quoted
+
+
+def beyond(of: Table, low: int, high: int, most: int) -> str:
+    """The query of the number behind the first `most` rows, if there are more; not of the first number."""
+    counts = "n, count(*) OVER (ORDER BY n) AS total, min(n) OVER () AS least"
+    counted = f"SELECT {counts} FROM ({numbered(of, low, high)}) t"  # noqa: S608 - quoted
+    return f"SELECT min(n) FROM ({counted}) t WHERE total > {most} AND n > least"  # noqa: S608 - quoted
+
+
+def distance(of: Table) -> str:
+    """The query of the least distance from the number of the next transaction to that of a row, around the wrap."""
+    ahead = "(xmin::text::bigint - floodmark_now.x) & 4294967295"
+    tables = f"{identifier(of.schema, of.name)}, {_NOW}"
+    return f"SELECT min({ahead}), max(floodmark_now.x) FROM {tables} WHERE xmin::text::bigint > 2"  # noqa: S608 - quoted
 
 
 def page_ranges(of: Table, cores: int) -> list[str]:

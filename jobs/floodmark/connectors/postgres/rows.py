@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from floodmark.connectors.postgres.decoding.changes import Changes
 from floodmark.connectors.postgres.copying import Wanted, changed, copied
+from floodmark.connectors.postgres.decoding.changes import Changes
 from floodmark.connectors.postgres.queries import Part, Reading
 from floodmark.connectors.postgres.server.database import Database, connect
 from floodmark.core.text.ddl import Column, columns_of
@@ -82,7 +82,7 @@ class _Reader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         return [_Share(part) for part in self._job.parts]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Spark takes Arrow's batches, although the type of the method it overrides names rows only."""
         assert isinstance(partition, _Share)
         job, part, database = self._job, partition.part, Database(self._job.connection, self._settings)
@@ -106,10 +106,18 @@ def rows_of(
     return frame_of(spark, Job(database.name, reading.spelt, reading.added, tuple(parts), same), database.settings)
 
 
-def changes_of(spark: SparkSession, database: Database, reading: Reading, query: str, since: int, upto: int) -> DataFrame:
+def changes_of(
+    spark: SparkSession, database: Database, reading: Reading, query: str, since: int, upto: int
+) -> DataFrame:
     """The changes of a table whose transactions were committed from `since` on, and before `upto`."""
     columns = [column.name for column in reading.columns]
-    changes = {"oid": reading.table.oid, "columns": columns, "key": sorted(reading.table.key), "since": since, "upto": upto}
+    changes = {
+        "oid": reading.table.oid,
+        "columns": columns,
+        "key": sorted(reading.table.key),
+        "since": since,
+        "upto": upto,
+    }
     job = Job(database.name, reading.spelt, reading.added, (Part(query),), {}, changes)
     return frame_of(spark, job, database.settings)
 

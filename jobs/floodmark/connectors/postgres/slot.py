@@ -38,6 +38,7 @@ class SlotSource(TableSource, Stepped):
     def __init__(self, name: str, stream: Stream, keep: Path | None):
         super().__init__(name, stream)
         self._holder = Holder(self._about, self._said, keep)
+        self._found: dict[tuple[int, int], list[int]] = {}
 
     def _reading(self, asked: psycopg.Connection[Any], of: Table) -> Reading:
         """What the publication has of the table. Before the first run, also check whether a slot can be made."""
@@ -118,9 +119,14 @@ class SlotSource(TableSource, Stepped):
             return upto if taken is None else end.at(min(end.lsn, taken.lsn)).line()
         if limits.max_rows is None:
             return upto
-        with self._asking() as (asked, _):
-            found = slots.within(asked, self._holder.names, read.lsn, end.lsn, limits.max_rows)
-        return upto if found is None else end.at(found.end).line()
+        return end.at(next((one for one in self._ends(read, end, limits.max_rows) if one > read.lsn), end.lsn)).line()
+
+    def _ends(self, read: SlotOffset, upto: SlotOffset, most: int) -> list[int]:
+        """Where steps end; the server decodes its log once for all steps up to the same end."""
+        if (upto.lsn, most) not in self._found:
+            with self._asking() as (asked, _):
+                self._found[upto.lsn, most] = slots.ends(asked, self._holder.names, read.lsn, upto.lsn, most)
+        return self._found[upto.lsn, most]
 
     def news(self, since: str, upto: str | None = None) -> bool:
         read = SlotOffset.parse(since)

@@ -161,7 +161,9 @@ def _relation(data: bytes) -> Relation:
     name, at = _text(data, at)
     identity, count = chr(data[at]), data[at + 1] << 8 | data[at + 2]
     columns = [*_columns(data, at + 3, count)]
-    return Relation(oid, schema, name, identity, tuple(one for one, _ in columns), tuple(one for one, key in columns if key))
+    return Relation(
+        oid, schema, name, identity, tuple(one for one, _ in columns), tuple(one for one, key in columns if key)
+    )
 
 
 def _columns(data: bytes, at: int, count: int) -> Iterator[tuple[str, bool]]:

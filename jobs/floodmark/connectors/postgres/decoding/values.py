@@ -57,7 +57,9 @@ def _is_good(text: pa.Scalar, kind: Type) -> bool:
 def _convert(texts: pa.Array, kind: Type) -> pa.Array:
     """Raises ValueError or ArrowInvalid if a value does not fit."""
     if kind.name in _PARSED:
-        return pa.array([None if one is None else _PARSED[kind.name](one) for one in texts.to_pylist()], _PLAIN[kind.name])
+        return pa.array(
+            [None if one is None else _PARSED[kind.name](one) for one in texts.to_pylist()], _PLAIN[kind.name]
+        )
     if kind.name == "boolean":
         return pc.equal(texts, "t")
     if kind.name == "array":

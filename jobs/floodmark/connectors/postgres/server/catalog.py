@@ -31,7 +31,9 @@ WITH RECURSIVE used AS (
     t.typdelim
   FROM pg_type t JOIN used u ON t.oid IN (u.typbasetype, u.element))
 SELECT oid::bigint, typname::text, typbasetype::bigint, typtypmod, element::bigint, typdelim::text FROM used"""
-_PUBLISHED = "SELECT attnames::text[], rowfilter FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s"
+_PUBLISHED = """
+SELECT attnames::text[], rowfilter FROM pg_publication_tables
+WHERE pubname = %s AND schemaname = %s AND tablename = %s"""
 _KINDS = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 
 
@@ -74,8 +76,8 @@ def table(connection: psycopg.Connection[Any], about: str, named: str) -> Table:
     row = connection.execute(_TABLE, (schema, name)).fetchone()
     if row is None:
         raise NotThereYet(
-            f"{about}, database {connection.info.dbname}: expected table {named}, found none: create it, or correct its "
-            "name"
+            f"{about}, database {connection.info.dbname}: expected table {named}, found none: create it, or correct "
+            "its name"
         )
     system, database, oid, kind, identity, rows, size, may_read = row
     if kind not in ("r", "p"):

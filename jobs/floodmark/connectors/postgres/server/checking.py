@@ -28,8 +28,8 @@ def check_able(connection: psycopg.Connection[Any], about: str, of: Table, makes
     login = connection.info.user
     if level != "logical":
         raise Refused(
-            f"{about}: expected wal_level = logical, found {level}: ALTER SYSTEM SET wal_level = logical, and restart the "
-            "server; or read new rows alone with `by: snapshots`"
+            f"{about}: expected wal_level = logical, found {level}: ALTER SYSTEM SET wal_level = logical, and restart "
+            "the server; or read new rows alone with `by: snapshots`"
         )
     if is_standby:
         raise Refused(f"{about}: expected a primary server, found a standby: name the primary in the connection")
@@ -43,8 +43,8 @@ def check_able(connection: psycopg.Connection[Any], about: str, of: Table, makes
     if makes and not of.tells_rows_apart:
         raise Refused(
             f"{about}: expected a primary key or replica identity of {of.title}, found none: PostgreSQL would refuse "
-            f"its updates and deletes. ALTER TABLE {of.title} REPLICA IDENTITY FULL; or publish inserts alone, and name "
-            "the publication with `publication`"
+            f"its updates and deletes. ALTER TABLE {of.title} REPLICA IDENTITY FULL; or publish inserts alone, and "
+            "name the publication with `publication`"
         )
 
 
@@ -53,8 +53,8 @@ def check_slot(about: str, slot: str, found: State | None, of: Table, lsn: int) 
     since = lsn_text(lsn)
     if found is None:
         raise HistoryGone(
-            f"{about}: expected replication slot {slot} with the changes of {of.title} from LSN {since} on, found none: "
-            f"it was dropped. Changes since then cannot be read: {RESET}"
+            f"{about}: expected replication slot {slot} with the changes of {of.title} from LSN {since} on, found "
+            f"none: it was dropped. Changes since then cannot be read: {RESET}"
         )
     if found.wal_status == "lost":
         raise HistoryGone(

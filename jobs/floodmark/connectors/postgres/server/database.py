@@ -18,7 +18,15 @@ WAIT = 10  # seconds to connect
 _KNOWN = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl", "channel_binding", "require_auth",
           "gssencmode", "krbsrvname", "target_session_attrs", "connect_timeout", "keepalives", "keepalives_idle",
           "keepalives_interval", "keepalives_count", "tcp_user_timeout", "dbname")  # fmt: skip
-_OTHERS = ("application_name", "client_encoding", "options", "cursor", "schema", "iam", "aws_conn_id")  # without effect here
+_OTHERS = (
+    "application_name",
+    "client_encoding",
+    "options",
+    "cursor",
+    "schema",
+    "iam",
+    "aws_conn_id",
+)  # of others
 # No limit of the server's or the login's own ends a long copy, or an exported snapshot that waits for its readers.
 _LIMITS = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0", "idle_session_timeout": "0",
            "lock_timeout": "0"}  # fmt: skip
@@ -81,7 +89,7 @@ def _driver(about: str) -> Any:
     try:
         import psycopg
     except ImportError as fault:
-        raise Refused(f"{about}: expected the package psycopg, found none: pip install 'floodmark[postgres]'") from fault
+        raise Refused(f"{about}: expected the package psycopg, found none: pip install floodmark[postgres]") from fault
     return psycopg
 
 
@@ -89,9 +97,8 @@ def connect(settings: Mapping[str, str], **more: str) -> psycopg.Connection[Any]
     """A connection whose sessions print values as `values` reads them. Raises psycopg's errors."""
     import psycopg
 
-    connection = psycopg.connect(
-        **{"connect_timeout": str(WAIT), **settings}, application_name="floodmark", autocommit=True, **more
-    )
+    said = {"connect_timeout": str(WAIT), **settings, "application_name": "floodmark", **more}
+    connection = psycopg.connect(psycopg.conninfo.make_conninfo("", **said), autocommit=True)
     wanted = {**_SETTINGS, **_LIMITS}
     known = _known_settings(connection.info.server_version, wanted)
     connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in known.items()).encode())

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 
 from psycopg import errors, sql
 
@@ -27,19 +27,23 @@ _STATE = """
 SELECT plugin::text, database::text, (confirmed_flush_lsn - '0/0')::bigint, wal_status, safe_wal_size,
   pg_size_bytes(current_setting('max_slot_wal_keep_size'))
 FROM pg_replication_slots WHERE slot_name = %s"""
-_NOW = "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END - '0/0')::bigint"
+_NOW = """
+SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
+  - '0/0')::bigint"""
 _PEEKED = (
-    "pg_logical_slot_peek_binary_changes({slot}, {upto}, {most}, 'proto_version', '1', 'publication_names', {publication})"
+    "pg_logical_slot_peek_binary_changes({slot}, {upto}, {most}, 'proto_version', '1', "
+    "'publication_names', {publication})"
 )
-# By transaction: where its commit is, where that ends, when it was, and how many changes it has.
+# By transaction: where its commit is, where that ends, when it was, how many changes it has, and up to its end.
 _TRANSACTIONS = """
 SELECT at, until, committed, n, sum(n) OVER (ORDER BY at) AS total FROM (
-  SELECT max(('x' || encode(substr(data, 3, 8), 'hex'))::bit(64)::bigint) FILTER (WHERE get_byte(data, 0) = 67) AS at,
-    max(('x' || encode(substr(data, 11, 8), 'hex'))::bit(64)::bigint) FILTER (WHERE get_byte(data, 0) = 67) AS until,
-    max(('x' || encode(substr(data, 19, 8), 'hex'))::bit(64)::bigint) FILTER (WHERE get_byte(data, 0) = 67) AS committed,
-    count(*) FILTER (WHERE get_byte(data, 0) IN (68, 73, 84, 85)) AS n
-  FROM {peeked} GROUP BY xid) t
-WHERE n > 0 AND at >= {since} AND at < {upto}"""
+  SELECT max(lsn) FILTER (WHERE kind = 67) AS at, max(until) FILTER (WHERE kind = 67) AS until,
+    max(committed) FILTER (WHERE kind = 67) AS committed, count(*) FILTER (WHERE kind IN (68, 73, 84, 85)) AS n
+  FROM (
+    SELECT xid, get_byte(data, 0) AS kind, {at_3} AS lsn, {at_11} AS until, {at_19} AS committed FROM {peeked}
+  ) messages GROUP BY xid
+) transactions WHERE n > 0 AND at >= {since} AND at < {upto}"""
+_LONG = "('x' || encode(substr(data, %s, 8), 'hex'))::bit(64)::bigint"
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,10 @@ class Names:
 
 @dataclass(frozen=True)
 class Transaction:
-    """`end`: the offset behind it. `rows`: changes up to its end."""
+    """`end`: the place behind it. `at_us`: when it was committed."""
 
     end: int
     at_us: int
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -165,31 +168,40 @@ def messages(connection: psycopg.Connection[Any], names: Names, upto: int) -> st
 
 def first(connection: psycopg.Connection[Any], names: Names, since: int, is_first: bool) -> Transaction | None:
     """The first transaction with changes from `since` on. `is_first`: the slot sends none before `since`."""
-    return _transaction(connection, names, since, None, 1 if is_first else None, "ORDER BY at LIMIT 1")
+    return _transaction(connection, names, since, 1 if is_first else None, "ORDER BY at LIMIT 1")
 
 
 def newest(connection: psycopg.Connection[Any], names: Names, since: int) -> Transaction | None:
     """The last transaction with changes from `since` on."""
-    return _transaction(connection, names, since, None, None, "ORDER BY at DESC LIMIT 1")
+    return _transaction(connection, names, since, None, "ORDER BY at DESC LIMIT 1")
 
 
-def within(
-    connection: psycopg.Connection[Any], names: Names, since: int, upto: int, most: int
-) -> Transaction | None:
-    """The last transaction up to which there are at most so many changes; the first one may have more."""
-    end = f"WHERE total <= {most} OR total = n ORDER BY at DESC LIMIT 1"
-    return _transaction(connection, names, since, upto, None, end)
+def ends(connection: psycopg.Connection[Any], names: Names, since: int, upto: int, most: int) -> list[int]:
+    """Places behind some so many changes each; a transaction is not divided."""
+    of = _of(names, since, upto, None)
+    query = sql.SQL("SELECT max(until) FROM ({}) t GROUP BY div(total - 1, {}) ORDER BY 1").format(
+        of, sql.Literal(most)
+    )
+    return [int(row[0]) for row in patiently(lambda: connection.execute(query).fetchall())]
 
 
 def _transaction(
-    connection: psycopg.Connection[Any], names: Names, since: int, upto: int | None, most: int | None, end: str
+    connection: psycopg.Connection[Any], names: Names, since: int, most: int | None, end: LiteralString
 ) -> Transaction | None:
-    of = sql.SQL(_TRANSACTIONS).format(
-        peeked=peeked(names, upto, most), since=sql.Literal(since), upto=sql.Literal(MOST if upto is None else upto)
-    )
-    query = sql.SQL("SELECT until, committed, total FROM ({}) t {}").format(of, sql.SQL(end))
+    query = sql.SQL("SELECT until, committed FROM ({}) t {}").format(_of(names, since, None, most), sql.SQL(end))
     row = patiently(lambda: connection.execute(query).fetchone())
-    return None if row is None else Transaction(int(row[0]), int(row[1]) + EPOCH_US, int(row[2]))
+    return None if row is None else Transaction(int(row[0]), int(row[1]) + EPOCH_US)
+
+
+def _of(names: Names, since: int, upto: int | None, most: int | None) -> sql.Composed:
+    """The query of the transactions with changes from `since` on, and before `upto`."""
+    longs = {f"at_{place}": sql.SQL(_LONG.replace("%s", place)) for place in ("3", "11", "19")}
+    return sql.SQL(_TRANSACTIONS).format(
+        peeked=peeked(names, upto, most),
+        since=sql.Literal(since),
+        upto=sql.Literal(MOST if upto is None else upto),
+        **longs,
+    )
 
 
 def patiently(act: Callable[[], T]) -> T:
