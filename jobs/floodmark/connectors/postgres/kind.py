@@ -18,7 +18,7 @@ def _open(name: str, stream: Stream, keep: Path | None) -> Source:
     if WrittenPostgres.model_validate(stream.options).by == "snapshots":
         from floodmark.connectors.postgres.snapshots import SnapshotsSource
 
-        return SnapshotsSource(name, stream)
+        return SnapshotsSource(name, stream, keep)
     from floodmark.connectors.postgres.slot import SlotSource
 
     return SlotSource(name, stream, keep)

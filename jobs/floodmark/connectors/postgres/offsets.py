@@ -58,26 +58,24 @@ class SlotOffset:
 class RowsOffset:
     """The rows of all transactions with a number below `before` are read; 0: none.
 
-    safe: up to this number, no old row of the table can be mistaken for a new one. updated: rows of the table that
-    were updated since the server began to count. Numbers have 64 bits.
+    updated: rows of the table that were updated since the server began to count. Numbers have 64 bits.
     """
 
     place: Place
     before: int = 0
-    safe: int = 0
     updated: int = 0
 
     @classmethod
     def parse(cls, line: str) -> RowsOffset:
         said = json.loads(line)
-        more = {name: said.pop(name) for name in ("before", "safe", "updated")}
+        more = {name: said.pop(name) for name in ("before", "updated")}
         return cls(Place(**said), **more)
 
     def line(self) -> str:
-        return json.dumps({**asdict(self.place), "before": self.before, "safe": self.safe, "updated": self.updated})
+        return json.dumps({**asdict(self.place), "before": self.before, "updated": self.updated})
 
-    def at(self, before: int, safe: int) -> RowsOffset:
-        return replace(self, before=before, safe=safe)
+    def at(self, before: int) -> RowsOffset:
+        return replace(self, before=before)
 
 
 def safe_until(now: int, distance: int | None) -> int:

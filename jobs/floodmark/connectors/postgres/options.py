@@ -70,11 +70,11 @@ class WrittenPostgres(Written):
         Field(description="slot: every change, by a replication slot; snapshots: new rows of an append-only table"),
     ] = "slot"
     slot: Annotated[
-        str | None, AfterValidator(lambda one: one and _slot(one)),
+        str | None, AfterValidator(lambda one: None if one is None else _slot(one)),
         Field(description="name of the replication slot; an existing one is read from where it is"),
     ] = None  # fmt: skip
     publication: Annotated[
-        str | None, AfterValidator(lambda one: one and _publication(one)),
+        str | None, AfterValidator(lambda one: None if one is None else _publication(one)),
         Field(description="name of an existing publication with the table"),
     ] = None  # fmt: skip
     metadata: Annotated[

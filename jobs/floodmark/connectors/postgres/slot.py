@@ -97,7 +97,7 @@ class SlotSource(TableSource, Stepped):
 
     def _first_snapshot(self, asked: psycopg.Connection[Any], of: Table) -> int:
         self._reading(asked, of)
-        taken = self._holder.taken(self._database) or self._holder.make(self._database, asked, of)
+        taken = self._holder.make(self._database, asked, of)
         if taken is None:
             raise Refused(
                 f"{self._about}: expected `start: latest` beside `slot: {self._said.slot}`, because a slot that exists "
@@ -113,12 +113,12 @@ class SlotSource(TableSource, Stepped):
 
     def after(self, since: str, upto: str, limits: EpochLimits) -> str:
         """The first snapshot is one step, whatever its size; so is a transaction."""
+        if limits.max_rows is None:
+            return upto
         read, end = SlotOffset.parse(since), SlotOffset.parse(upto)
         if read.lsn == 0:
             taken = self._holder.taken(self._database)
             return upto if taken is None else end.at(min(end.lsn, taken.lsn)).line()
-        if limits.max_rows is None:
-            return upto
         return end.at(next((one for one in self._ends(read, end, limits.max_rows) if one > read.lsn), end.lsn)).line()
 
     def _ends(self, read: SlotOffset, upto: SlotOffset, most: int) -> list[int]:
@@ -215,7 +215,7 @@ class SlotSource(TableSource, Stepped):
             if found is None or found.safe is None:
                 return []
             waits = max(0, slots.now(asked) - found.confirmed)
-            return [Limit(self.name, WAL, waits, waits + max(0, found.safe))]
+            return [Limit(self.name, WAL, waits, waits + max(0, found.safe), in_bytes=True)]
 
     # --- What the server may forget
 

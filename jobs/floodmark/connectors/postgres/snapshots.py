@@ -7,11 +7,14 @@ would not do: it has no subtransactions, whose numbers a row may have.)
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.connectors.postgres.offsets import RowsOffset, is_due, safe_until
 from floodmark.connectors.postgres.queries import beyond, count_of, distance, number_parts, numbered
+from floodmark.connectors.postgres.server.kept import durably
 from floodmark.connectors.postgres.table import RESET, TableSource
 from floodmark.errors import HistoryGone, Refused
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from floodmark.connectors.postgres.server.catalog import Table
+    from floodmark.core.rules.model import Stream
     from floodmark.core.rules.rule import EpochLimits
 
 _NOW = """
@@ -29,7 +33,11 @@ FROM pg_current_snapshot() s"""
 
 
 class SnapshotsSource(TableSource, Stepped):
-    """A table to which rows are only added."""
+    """A table to which rows are only added. `keep`: a folder in the rule's home; None for a look without one."""
+
+    def __init__(self, name: str, stream: Stream, keep: Path | None):
+        super().__init__(name, stream)
+        self._keep = keep
 
     def _now(self, asked: psycopg.Connection[Any], of: Table) -> tuple[RowsOffset, int, int]:
         """Where everything that has ended is read; the number of the next transaction; rows that were deleted."""
@@ -41,37 +49,52 @@ class SnapshotsSource(TableSource, Stepped):
         row = asked.execute(_NOW, (of.oid, of.oid)).fetchone()
         assert row is not None
         before, following, updated, deleted = map(int, row)
-        return RowsOffset(self._place(of), before, 0, updated), following, deleted
+        return RowsOffset(self._place(of), before, updated), following, deleted
 
     def start(self) -> str:
         with self._asking() as (asked, of):
-            now, _, _ = self._now(asked, of)
-            return self._with_safe(asked, of, now).line() if self._starts_at == "latest" else now.at(0, 0).line()
+            now = self._now(asked, of)[0]
+        return (now if self._starts_at == "latest" else now.at(0)).line()
 
     def end(self) -> str:
         with self._asking() as (asked, of):
-            return self._with_safe(asked, of, self._now(asked, of)[0]).line()
+            return self._now(asked, of)[0].line()
 
-    def _with_safe(self, asked: psycopg.Connection[Any], of: Table, at: RowsOffset) -> RowsOffset:
-        """The same, with the number up to which new rows can be told from old ones. It reads the whole table."""
-        row = asked.execute(distance(of).encode()).fetchone()
-        ahead, following = (None, at.before) if row is None or row[1] is None else (int(row[0]), int(row[1]))
-        return at.at(at.before, safe_until(following, ahead))
+    def take_start(self) -> str:
+        with self._asking() as (asked, of):
+            self._keep_safe(asked, of)
+        return self.start()
 
     def take_end(self, since: str) -> str:
         read = RowsOffset.parse(since)
         with self._asking() as (asked, of):
             now, following, _ = self._now(asked, of)
             self._check(of, read, now, following)
-            if read.before == 0 or is_due(read.safe, following):
-                return self._with_safe(asked, of, now).line()
-            return now.at(now.before, read.safe).line()
+            if is_due(self._safe, following):
+                self._keep_safe(asked, of)
+        return now.line()
+
+    @property
+    def _safe(self) -> int:
+        """The number of a transaction up to which new rows can be told from old ones; 0 if that is unknown."""
+        path = self._keep and self._keep / "numbers.json"
+        return int(json.loads(path.read_text())["safe"]) if path and path.exists() else 0
+
+    def _keep_safe(self, asked: psycopg.Connection[Any], of: Table) -> None:
+        """Find it, which reads the whole table, and keep it in the rule's home."""
+        assert self._keep is not None, "a look keeps nothing"
+        row = asked.execute(distance(of).encode()).fetchone()
+        ahead, following = (None, None) if row is None else row
+        if following is None:
+            following = self._now(asked, of)[1]
+        durably(self._keep / "numbers.json", {"safe": safe_until(int(following), ahead)})
 
     def _check(self, of: Table, read: RowsOffset, now: RowsOffset, following: int) -> None:
         self._refuse_another(of, read, now)
-        if read.before and following > read.safe:
+        safe = self._safe
+        if safe and following > safe:
             raise HistoryGone(
-                f"{self._about}: table {of.title}: expected transactions up to number {read.safe}, found {following}: "
+                f"{self._about}: table {of.title}: expected transactions up to number {safe}, found {following}: "
                 "numbers of rows have come around, so that old rows cannot be told from new ones. Read the table by "
                 f"slot, or {RESET} and run the rule more often"
             )
@@ -103,7 +126,7 @@ class SnapshotsSource(TableSource, Stepped):
         with self._asking() as (asked, of):
             found = asked.execute(beyond(of, read.before, end.before, limits.max_rows).encode()).fetchone()
         beyond_it = None if found is None else found[0]
-        return upto if beyond_it is None else end.at(int(beyond_it), end.safe).line()
+        return upto if beyond_it is None else end.at(int(beyond_it)).line()
 
     def backlog(self, since: str, rebuilt: bool = False) -> Backlog:
         read = RowsOffset.parse(since)

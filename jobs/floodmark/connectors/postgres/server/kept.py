@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -35,13 +36,18 @@ def load(keep: Path | None) -> Kept | None:
 
 def save(keep: Path, kept: Kept) -> None:
     """Before the server has them: what a kill leaves there is then known."""
-    keep.mkdir(parents=True, exist_ok=True)
-    part = keep / ".slot.json"
+    durably(keep / "slot.json", asdict(kept))
+
+
+def durably(path: Path, facts: Mapping[str, object]) -> None:
+    """Write a file whole, or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}")
     with part.open("w") as text:
-        text.write(json.dumps(asdict(kept)))
+        text.write(json.dumps(facts))
         text.flush()
         os.fsync(text.fileno())
-    part.rename(keep / "slot.json")
+    part.rename(path)
 
 
 def remove(keep: Path) -> None:
