@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
-from pyspark.sql import SparkSession
-from support.flow import Flow
-from support.postgres import Server, started
+from pyspark.sql import Row, SparkSession
+from support.flow import Flow, event
+from support.postgres import Server, Writers, started
 from support.running import crash, run
 from support.sourcekinds import Growing, KindUnderTest, promised, rows_promised
 from support.sourcelives import sink, some, verdict, windows
 
 from floodmark.connectors.ports import connections
+from floodmark.connectors.ports.source import MALFORMED
+from floodmark.connectors.postgres.kind import SOURCE
 from floodmark.core.rules.rule import Stream
 
 COLUMNS = "at timestamptz, k text, v float8, n bigint"
@@ -87,3 +93,170 @@ def test_rows_and_changes_join_on_whatever_is_killed(
     assert not run(spark, flow).epochs
     assert sink(flow) == sink(flow, 1) == windows(flow, events)
     assert verdict(flow) == "proven"
+
+
+# --- The source itself, without a rule
+
+
+class Reader:
+    """Reads a source as a landing does, and keeps its rows."""
+
+    def __init__(self, spark: SparkSession, place: Path, table: str, **more: Any):
+        self._spark, self.keep = spark, place / "home" / "rule" / "sources" / "events"
+        options = {"connection": "shop", "table": table, **more}
+        self.stream = Stream(kind="postgres", address=f"postgres://shop/{table}", options=options)
+        self.at = self.source.take_start()
+
+    @property
+    def source(self) -> Any:
+        """Opened anew each time, as every process does."""
+        return SOURCE.open("events", self.stream, self.keep)
+
+    def read(self, land: bool = True) -> list[Row]:
+        """What has come since, in its order."""
+        source = self.source
+        end = source.take_end(self.at)
+        rows = source.frame(self._spark, self.at, end).collect()
+        self.at = end
+        if land:
+            source.landed(end)
+        return sorted(rows, key=lambda row: (row["_lsn"], row["_seq"])) if rows and "_lsn" in rows[0] else rows
+
+
+def changes(rows: Iterable[Row], *names: str) -> list[tuple[Any, ...]]:
+    return [(row["_change"], *(row[name] for name in names)) for row in rows]
+
+
+def problems(rows: Iterable[Row]) -> list[str]:
+    """Those of malformed rows, without their places."""
+    found = [row[MALFORMED] for row in rows if row[MALFORMED] is not None]
+    assert all(re.match(r"LSN [0-9A-F]+/[0-9A-F]+, change \d+ \(\w+\): |in the table: ", one) for one in found), found
+    return [one.partition(": ")[2] for one in found]
+
+
+LONG = "(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 900) i)"  # 28,800 characters
+
+
+def test_changes_are_rows_with_their_kind(server: Server, spark: SparkSession, place: Path, table: str) -> None:
+    server.run(f"DROP TABLE {table}",
+               f"CREATE TABLE {table} (id int PRIMARY KEY, t text, long text)",
+               f"INSERT INTO {table} VALUES (1, 'a', {LONG}), (2, 'b', NULL)")  # fmt: skip
+    reader = Reader(spark, place, table)
+    first = reader.read()
+    assert sorted(changes(first, "id", "t")) == [("insert", 1, "a"), ("insert", 2, "b")]
+    assert len({(row["_lsn"], row["_seq"]) for row in first}) == 1
+    server.run(
+        f"UPDATE {table} SET t = 'c' WHERE id = 2",
+        f"UPDATE {table} SET t = 'd' WHERE id = 1",  # its long value is not sent
+        f"DELETE FROM {table} WHERE id = 2",
+        f"BEGIN; INSERT INTO {table} VALUES (5); UPDATE {table} SET id = 6 WHERE id = 5; COMMIT",
+        f"BEGIN; INSERT INTO {table} VALUES (7); ROLLBACK",
+        f"TRUNCATE {table}",
+    )
+    rows = reader.read()
+    assert changes(rows, "id", "t") == [
+        ("update", 2, "c"), ("update", 1, "d"), ("delete", 2, None), ("insert", 5, None), ("delete", 5, None),
+        ("insert", 6, None), ("truncate", None, None),
+    ]  # fmt: skip
+    missing, emptied = problems(rows)
+    assert "column long: expected its value, found none" in missing and "REPLICA IDENTITY FULL" in missing
+    assert "emptied by TRUNCATE" in emptied
+    assert rows[3]["_lsn"] == rows[5]["_lsn"] and [row["_seq"] for row in rows[3:6]] == [0, 1, 2]
+    assert abs(rows[0]["_committed"].replace(tzinfo=UTC) - datetime.now(UTC)).total_seconds() < 300
+
+
+def test_an_altered_table_is_read_on(server: Server, spark: SparkSession, place: Path, table: str) -> None:
+    reader = Reader(spark, place, table, metadata=["change", "lsn", "seq"])
+    assert reader.read() == []
+    server.run(f"INSERT INTO {table} (n) VALUES (1)", f"ALTER TABLE {table} ADD COLUMN more int DEFAULT 3",
+               f"INSERT INTO {table} (n) VALUES (2)")  # fmt: skip
+    assert changes(reader.read(), "n", "more") == [("insert", 1, None), ("insert", 2, 3)]
+    server.run(f"INSERT INTO {table} (n) VALUES (3)", f"ALTER TABLE {table} DROP COLUMN v",
+               f"INSERT INTO {table} (n) VALUES (4)")  # fmt: skip
+    rows = reader.read()
+    assert changes(rows, "n") == [("insert", 3), ("insert", 4)]
+    assert "v" not in rows[0].asDict() and not problems(rows)
+    server.run(f"INSERT INTO {table} (k) VALUES ('x')", f"ALTER TABLE {table} RENAME k TO name",
+               f"ALTER TABLE {table} ALTER n TYPE text USING 'n' || n",
+               f"INSERT INTO {table} (n) VALUES ('5')")  # fmt: skip
+    rows = reader.read()
+    assert changes(rows, "name", "n") == [("insert", None, None), ("insert", None, "5")]
+    assert "found k in place of name" in problems(rows)[0]
+
+
+TYPES = {
+    "b": ("boolean", "true"), "i2": ("int2", "-5"), "i4": ("int4", "7"), "i8": ("int8", "9007199254740993"),
+    "f4": ("float4", "1.5"), "f8": ("float8", "'NaN'"), "d": ("numeric(10,2)", "1.5"), "free": ("numeric", "1e-30"),
+    "t": ("text", "E'a,\"b\"\\n\\\\.'"), "empty": ("text", "''"), "c": ("char(3)", "'a'"),
+    "day": ("date", "'2024-02-29'"),
+    "at": ("timestamptz", "'2024-02-29 12:00:00.000001+02'"), "plain": ("timestamp", "'2024-02-29 12:00'"),
+    "time_of_day": ("time", "'12:00'"), "gap": ("interval", "'1 day 2 hours'"), "id": ("uuid", f"'{UUID(int=5)}'"),
+    "j": ("json", "'{\"a\": 1}'"), "jb": ("jsonb", "'{\"a\": 1}'"), "raw": ("bytea", "'\\x00ff'"),
+    "ints": ("int[]", "'{1,NULL}'"), "texts": ("text[]", "ARRAY['a b', NULL, 'NULL', '\"', '']"),
+    "days": ("date[]", "'{2024-02-29}'"), "mood": ("mood", "'ok'"), "price": ("price", "2.5"), "net": ("inet", "'::1'"),
+    "pair": ("point", "'(1,2)'"), "span": ("int4range", "'[1,3)'"), "none": ("int4", "NULL"),
+}  # fmt: skip
+BAD = {"at": "'infinity'", "day": "'-infinity'", "d": "'NaN'", "ints": "'{{1},{2}}'", "plain": "'0044-03-15 BC'"}
+
+
+def test_values_are_the_same_in_the_table_and_as_changes(
+    server: Server, spark: SparkSession, place: Path, table: str
+) -> None:
+    declared = ", ".join(f"{name} {kind}" for name, (kind, _) in TYPES.items())
+    server.run("CREATE TYPE mood AS ENUM ('ok')", "CREATE DOMAIN price AS numeric(6,1)", f"DROP TABLE {table}",
+               f"CREATE TABLE {table} (pk int PRIMARY KEY, {declared})")  # fmt: skip
+    good = f"INSERT INTO {table} VALUES (%s, {', '.join(value for _, value in TYPES.values())})"
+    bad = [f"INSERT INTO {table} (pk, {name}) VALUES (%s, {value})" for name, value in BAD.items()]
+    for pk, statement in enumerate([good, *bad]):
+        server.run(statement.replace("%s", str(pk)))
+    reader = Reader(spark, place, table, metadata=["change", "lsn", "seq"])
+    first = sorted(reader.read(), key=lambda row: row["pk"])
+    for pk, statement in enumerate([good, *bad], 10):
+        server.run(statement.replace("%s", str(pk)))
+    second = reader.read()
+    ours = [{name: row[name] for name in TYPES} for row in (*first, *second)]
+    assert repr(ours[:6]) == repr(ours[6:])
+    found = ours[0]
+    assert (found["i8"], found["t"], found["empty"], found["c"]) == (9007199254740993, 'a,"b"\n\\.', "", "a  ")
+    assert (str(found["d"]), str(found["price"]), found["free"]) == ("1.50", "2.5", "0.000000000000000000000000000001")
+    assert (found["raw"], found["ints"], found["days"]) == (b"\x00\xff", [1, None], [date(2024, 2, 29)])
+    assert found["texts"] == ["a b", None, "NULL", '"', ""]
+    assert (found["at"], found["plain"]) == (datetime(2024, 2, 29, 10, 0, 0, 1), datetime(2024, 2, 29, 12))
+    assert [row[MALFORMED] is None for row in first] == [True, *[False] * len(BAD)]
+    for name, one in zip(BAD, problems(second), strict=True):
+        assert re.match(f"column {name}: expected [A-Z_<>0-9,()]+, found '", one)
+
+
+def test_an_advance_that_the_server_forgets_doubles_nothing(
+    server: Server, spark: SparkSession, place: Path, table: str
+) -> None:
+    reader = Reader(spark, place, table)
+    reader.read()
+    insert(server, table, [event(i, n=i) for i in range(5)])
+    server.run("CHECKPOINT")
+    assert [row["n"] for row in reader.read()] == [*range(5)]
+    (slot,) = [name for (name,) in server.ask("SELECT slot_name FROM pg_replication_slots WHERE plugin = 'pgoutput'")]
+    where = f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{slot}'"
+    before = server.ask(where)
+    server.kill()
+    server.start()
+    assert server.ask(where) != before, "the server has forgotten the advance"
+    assert not reader.source.news(reader.at) and reader.read() == []
+    insert(server, table, [event(9, n=9)])
+    assert reader.source.backlog(reader.at).amount
+    assert [row["n"] for row in reader.read()] == [9]
+
+
+@pytest.mark.parametrize("by", ["slot", "snapshots"])
+def test_each_committed_row_comes_once_whatever_its_order(
+    server: Server, spark: SparkSession, place: Path, table: str, by: str
+) -> None:
+    """A slot begins once the transactions have ended that run when it is made, so there is none at first."""
+    reader = Reader(spark, place, table, by=by)
+    read = [row["n"] for row in reader.read()]
+    with Writers(server, table, Random(5)) as writers:
+        for _ in range(3):
+            writers.act(60)
+            read += [row["n"] for row in reader.read()]
+    read += [row["n"] for row in reader.read()]
+    assert sorted(read) == sorted(n for (n,) in server.ask(f"SELECT n FROM {table}")) and len(read) > 40

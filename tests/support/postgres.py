@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import psycopg
@@ -156,3 +157,51 @@ def served(place: Path) -> Iterator[str]:
     """The URI of an empty database, for SQLAlchemy."""
     with started(place) as server:
         yield server.uri.replace("postgresql:", "postgresql+psycopg2:")
+
+
+class Writers:
+    """Transactions side by side that insert rows, with savepoints, roll-backs and commits in any order."""
+
+    def __init__(self, server: Server, table: str, random: Random, most: int = 6):
+        self._server, self._table, self._random, self._most = server, table, random, most
+        self._open: list[psycopg.Connection[Any]] = []
+        self._next = 0
+
+    def act(self, steps: int) -> None:
+        for _ in range(steps):
+            self._step()
+
+    def _step(self) -> None:
+        what = self._random.random()
+        if not self._open or (what < 0.2 and len(self._open) < self._most):
+            self._open.append(psycopg.connect(self._server.uri))
+        one = self._random.choice(self._open)
+        if what < 0.7:
+            self._insert(one)
+        elif what < 0.8:
+            self._insert_and_return(one)
+        else:
+            (one.rollback if what > 0.95 else one.commit)()
+            one.close()
+            self._open.remove(one)
+
+    def _insert(self, one: psycopg.Connection[Any]) -> None:
+        for _ in range(self._random.choice([1, 1, 3])):
+            one.execute(f"INSERT INTO {self._table} (at, k, v, n) VALUES (now(), 'a', 1, {self._next})")
+            self._next += 1
+
+    def _insert_and_return(self, one: psycopg.Connection[Any]) -> None:
+        """Within a savepoint, which is released or rolled back."""
+        one.execute("SAVEPOINT s")
+        self._insert(one)
+        one.execute(f"{self._random.choice(['RELEASE', 'ROLLBACK TO'])} s")
+
+    def __enter__(self) -> Writers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """All that are open commit."""
+        for one in self._open:
+            one.commit()
+            one.close()
+        self._open.clear()

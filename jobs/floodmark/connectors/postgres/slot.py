@@ -230,13 +230,12 @@ class SlotSource(TableSource, Stepped):
         self._holder.release(self._database)
 
     def remains(self) -> str | None:
-        """What stays in the database while nobody reads, for people."""
         known = self._holder.kept
-        if known is None:
+        if known is None or not known.made_slot:
             return None
         return (
-            f"replication slot {known.slot} of connection {self._said.connection} stays, and its server keeps all log "
-            "from there on: bring the rule back before the disk is full, or drop it"
+            f"replication slot {known.slot} at connection {self._said.connection}, for which its server keeps all log "
+            f"until SELECT pg_drop_replication_slot('{known.slot}')"
         )
 
     # --- Rows

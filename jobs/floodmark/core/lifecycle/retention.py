@@ -59,8 +59,8 @@ class Limit:
 
     def _text_in_bytes(self) -> str:
         return (
-            f"stream {self.stream}: {self.waited_us:,} bytes of log wait to be read, and the server removes them beyond "
-            f"{self.retention_us:,}: run the rule now, or raise {self.setting} of the server"
+            f"stream {self.stream}: {self.waited_us:,} bytes of log wait to be read, and the server removes them "
+            f"beyond {self.retention_us:,}: run the rule now, or raise {self.setting} of the server"
         )
 
     def late(self) -> str:
