@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import pytest
 from pyspark.sql import Row, SparkSession
-from support.flow import Flow, event
+from support.flow import Flow, event, rows_of
 from support.postgres import Server, Writers, started
 from support.running import crash, run
 from support.sourcekinds import Growing, KindUnderTest, promised, rows_promised
 from support.sourcelives import sink, some, verdict, windows
+from typer.testing import CliRunner
 
+from floodmark.cli.app import app
 from floodmark.connectors.ports import connections
 from floodmark.connectors.ports.source import MALFORMED
 from floodmark.connectors.postgres.kind import SOURCE
+from floodmark.connectors.postgres.slot import SlotSource
 from floodmark.core.rules.rule import Stream
+from floodmark.errors import HistoryGone, InputFault, NotThereYet, Refused, RunFailed
 
 COLUMNS = "at timestamptz, k text, v float8, n bigint"
 
@@ -101,10 +106,17 @@ def test_rows_and_changes_join_on_whatever_is_killed(
 class Reader:
     """Reads a source as a landing does, and keeps its rows."""
 
-    def __init__(self, spark: SparkSession, place: Path, table: str, **more: Any):
+    def __init__(
+        self,
+        spark: SparkSession,
+        place: Path,
+        table: str,
+        start: Literal["earliest", "latest"] = "earliest",
+        **more: Any,
+    ):
         self._spark, self.keep = spark, place / "home" / "rule" / "sources" / "events"
         options = {"connection": "shop", "table": table, **more}
-        self.stream = Stream(kind="postgres", address=f"postgres://shop/{table}", options=options)
+        self.stream = Stream(kind="postgres", address=f"postgres://shop/{table}", options=options, start=start)
         self.at = self.source.take_start()
 
     @property
@@ -260,3 +272,190 @@ def test_each_committed_row_comes_once_whatever_its_order(
             read += [row["n"] for row in reader.read()]
     read += [row["n"] for row in reader.read()]
     assert sorted(read) == sorted(n for (n,) in server.ask(f"SELECT n FROM {table}")) and len(read) > 40
+
+
+# --- Servers, tables and slots in any state
+
+
+def look(table: str, **more: Any) -> SlotSource:
+    stream = Stream(kind="postgres", address="x", options={"connection": "shop", "table": table, **more})
+    return SlotSource("events", stream, None)
+
+
+@pytest.fixture
+def reader_role(server: Server, table: str) -> Iterator[str]:
+    """A login without any right; its URI."""
+    server.run("CREATE ROLE reader LOGIN PASSWORD 'let-me-in'")
+    yield server.uri.replace(f"airflow:{server.password}", "reader:let-me-in")
+    server.run("DROP OWNED BY reader", "DROP ROLE reader")
+
+
+def refused(source: SlotSource, kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said) as found:
+        source.columns()
+    assert "\n" not in str(found.value) and "let-me-in" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "said"),
+    [
+        ("{port}", "1", RunFailed, "PostgreSQL at 127.0.0.1:1 does not answer: .*refused.*then retry"),
+        ("127.0.0.1", "no.such.host.invalid", RunFailed, "does not answer: .*no.such.host.invalid"),
+        ("{password}", "wrong", Refused, "refuses: password authentication failed for user .*Check login"),
+        ("/postgres", "/nowhere", Refused, 'refuses: database "nowhere" does not exist. Check login and database'),
+        ("/postgres", "/postgres?sslmode=require", Refused, "refuses: .*SSL"),
+    ],
+)
+def test_a_server_in_any_state_is_told_in_one_line(
+    server: Server, monkeypatch: pytest.MonkeyPatch, old: str, new: str, kind: type[Exception], said: str
+) -> None:
+    known = {"{port}": str(server.port), "{password}": server.password}
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", server.uri.replace(known.get(old, old), new))
+    refused(look("t"), kind, said)
+
+
+def test_a_right_that_is_missing_is_named_with_what_to_do(
+    server: Server, table: str, reader_role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", reader_role)
+    refused(look("nothing"), NotThereYet, "database postgres: expected table public.nothing, found none: create it")
+    refused(look(table), Refused, f"expected the right to read public.{table}, found none: GRANT SELECT ON")
+    server.run(f"GRANT SELECT ON {table} TO reader")
+    refused(look(table), Refused, "expected the right to make a slot, found none: ALTER ROLE reader REPLICATION")
+    server.run("ALTER ROLE reader REPLICATION")
+    refused(look(table), Refused, f"expected the right to publish public.{table}, .*CREATE PUBLICATION")
+    refused(look(table, publication="p"), Refused, f"expected a publication p with table public.{table}, found none")
+    server.run(f"CREATE PUBLICATION p FOR TABLE {table} (at, n)")
+    assert [*look(table, publication="p", metadata={}).columns()] == ["at", "n"]
+    refused(look(table, publication="p", metadata={"lsn": "N"}), Refused, "expected names in `metadata` that no column")
+
+
+def test_a_table_that_cannot_be_read_is_named(server: Server, table: str) -> None:
+    server.run(f"CREATE VIEW v{table} AS SELECT 1 AS n", f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT")
+    refused(look(f"v{table}"), Refused, "expected a table, found public.v.*, a view")
+    refused(look(table), Refused, f"expected a primary key or replica identity of public.{table}, found none: .*FULL")
+    server.run(f"DROP VIEW v{table}", "ALTER SYSTEM SET wal_level = 'replica'")
+    server.kill()
+    server.settings["wal_level"] = "replica"
+    server.start()
+    try:
+        refused(look(table), Refused, "expected wal_level = logical, found replica: ALTER SYSTEM SET wal_level")
+    finally:
+        server.kill()
+        del server.settings["wal_level"]
+        server.start()
+
+
+def test_a_slot_that_was_lost_and_a_table_made_anew_are_named(
+    server: Server, spark: SparkSession, place: Path, table: str
+) -> None:
+    reader = Reader(spark, place, table)
+    end = reader.source.take_end(reader.at)
+    reader.source.landed(end)
+    server.run(f"INSERT INTO {table} (n) VALUES (1)")
+    name = json.loads((reader.keep / "slot.json").read_text())["slot"]
+    assert [one.in_bytes and not one.lost for one in reader.source.forgets(end, 0)] == [True]
+    later = end.replace(json.loads(end)["lsn"], "7F/0")
+    with pytest.raises(HistoryGone, match=r"read up to LSN 7F/0, and the server's log ends at .*: it is an older copy"):
+        reader.source.check_identity(later, None)
+    server.run(f"SELECT pg_replication_slot_advance('{name}', pg_current_wal_lsn())")
+    with pytest.raises(HistoryGone, match="another reader has advanced it, or it was made anew"):
+        reader.source.news(end)
+    for _ in range(8):
+        server.run("SELECT pg_logical_emit_message(false, '', repeat('x', 16000000))", "SELECT pg_switch_wal()")
+    server.run("CHECKPOINT")
+    with pytest.raises(HistoryGone, match=r"slot .* is lost, because .*max_slot_wal_keep_size"):
+        reader.source.check_appended(end)
+    assert [one.lost for one in reader.source.forgets(end, 0)] == [True]
+    server.run(f"SELECT pg_drop_replication_slot('{name}')")
+    with pytest.raises(HistoryGone, match=f"expected replication slot {name} .*, found none: it was dropped"):
+        reader.source.take_end(end)
+    server.run(f"DROP TABLE {table} CASCADE", f"CREATE TABLE {table} ({COLUMNS})")
+    with pytest.raises(HistoryGone, match=f"public.{table}: the table was made anew: expected the one with oid"):
+        reader.source.check_identity(end, None)
+
+
+def test_a_table_that_the_database_does_not_change_keeps_little_log(
+    server: Server, spark: SparkSession, place: Path, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(spark, place, table)
+    reader.read()
+    monkeypatch.setattr("floodmark.connectors.postgres.slot.MOST_BEHIND", 1_000_000)
+    assert not reader.source.news(reader.at)
+    server.run("SELECT pg_logical_emit_message(false, '', repeat('x', 2000000))")
+    assert reader.source.news(reader.at) and not reader.source.backlog(reader.at).amount
+    before = reader.at
+    assert reader.read() == [] and reader.at != before and not reader.source.news(reader.at)
+
+
+def test_an_existing_slot_is_read_from_where_it_is(
+    server: Server, spark: SparkSession, place: Path, table: str
+) -> None:
+    server.run(f"CREATE PUBLICATION mine FOR TABLE {table}", f"INSERT INTO {table} (n) VALUES (1)",
+               "SELECT pg_create_logical_replication_slot('mine', 'pgoutput')",
+               f"INSERT INTO {table} (n) VALUES (2)")  # fmt: skip
+    early = Reader(spark, place / "early", table, slot="mine", publication="mine")
+    with pytest.raises(Refused, match="expected `start: latest` beside `slot: mine`"):
+        early.read()
+    late = Reader(spark, place / "late", table, start="latest", slot="mine", publication="mine")
+    assert [row["n"] for row in late.read()] == [2]
+    late.source.release()
+    assert server.ask("SELECT slot_name FROM pg_replication_slots WHERE slot_name = 'mine'"), "it is the user's"
+
+
+def test_updates_of_a_table_without_a_slot_are_refused(
+    server: Server, spark: SparkSession, place: Path, table: str
+) -> None:
+    reader = Reader(spark, place, table, by="snapshots")
+    server.run(f"INSERT INTO {table} (n) VALUES (1)")
+    assert len(reader.read()) == 1
+    server.run(f"UPDATE {table} SET n = 2")
+    with pytest.raises(HistoryGone, match="rows are only added, found 1 rows that were updated"):
+        reader.source.news(reader.at)
+    (reader.keep / "numbers.json").write_text('{"safe": 5}')
+    with pytest.raises(HistoryGone, match="numbers of rows have come around"):
+        reader.source.news(reader.at)
+
+
+# --- A rule
+
+
+def command(*arguments: str) -> str:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_malformed_changes_are_dead_or_stop_the_run_and_a_dropped_rule_leaves_nothing(
+    server: Server, spark: SparkSession, place: Path, table: str
+) -> None:
+    """And the password is in no file of the home, nor in a plan."""
+    flow = flow_of(place, table, sql="SELECT at, n, _change AS change FROM events", sinks=1)
+    flow.settings = {"on_error": "fail"}
+    server.run(f"INSERT INTO {table} VALUES (now(), 'a', 1, 1), ('infinity', 'a', 1, 2)")
+    with pytest.raises(InputFault, match="malformed record: in the table: column at: expected TIMESTAMP, found 'inf"):
+        run(spark, flow)
+    flow.settings = {"on_error": "dead"}
+    run(spark, flow)
+    server.run(f"INSERT INTO {table} VALUES ('-infinity', 'a', 1, 3)", f"UPDATE {table} SET v = 2 WHERE n = 1")
+    run(spark, flow)
+    assert sorted((row["n"], row["change"]) for row in rows_of(flow.sink())) == [(1, "insert"), (1, "update")]
+    dead = [row["_reason"] for row in rows_of(str(flow.home / flow.name / "dead"))]
+    assert len(dead) == 2 and any(re.search(r"LSN .*, change 0 \(insert\): column at: expected", one) for one in dead)
+    assert verdict(flow) == "proven"
+    secret = server.password.encode()
+    files = [file for file in flow.home.rglob("*") if file.is_file()]
+    assert len(files) > 9 and not [file for file in files if secret in file.read_bytes()]
+    (slot,) = (name for (name,) in server.ask("SELECT slot_name FROM pg_replication_slots"))
+    said = command("retire", flow.name, "--yes", "--home", str(flow.home))
+    assert f"replication slot {slot} at connection shop" in said
+    command("drop", flow.name, "--all", "--yes", "--home", str(flow.home))
+    assert not server.ask("SELECT FROM pg_replication_slots") and not server.ask("SELECT FROM pg_publication")
+    assert not flow.place.path.exists()
+
+
+def test_a_password_is_in_no_plan(server: Server, spark: SparkSession, place: Path, table: str) -> None:
+    reader = Reader(spark, place, table)
+    frame = reader.source.frame(spark, reader.at, reader.source.take_end(reader.at))
+    plan = frame._jdf.queryExecution().toString() + frame._jdf.queryExecution().logical().toString()
+    assert "floodmark_postgres" in plan and server.password not in plan
