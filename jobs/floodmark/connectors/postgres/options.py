@@ -30,6 +30,12 @@ def _table(value: str) -> str:
     return value if len(parts) == 2 else f"public.{value}"
 
 
+def _by(value: object) -> object:
+    if value not in ("slot", "snapshots"):
+        raise ValueError("expected slot (every change) or snapshots (new rows of an append-only table)")
+    return value
+
+
 def _slot(value: str) -> str:
     if not re.fullmatch(rf"[a-z0-9_]{{1,{MOST}}}", value):
         raise ValueError(f"expected the name of a slot: at most {MOST} lowercase letters, digits and _")
@@ -66,7 +72,7 @@ class WrittenPostgres(Written):
         str, AfterValidator(_table), BeforeValidator(as_text), Field(description="the table, as SCHEMA.TABLE")
     ]
     by: Annotated[
-        Literal["slot", "snapshots"],
+        Literal["slot", "snapshots"], BeforeValidator(_by),
         Field(description="slot: every change, by a replication slot; snapshots: new rows of an append-only table"),
     ] = "slot"
     slot: Annotated[
