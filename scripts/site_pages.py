@@ -161,6 +161,7 @@ ABOUT = {
     "WrittenFiles": "[files as a source](files.md)",
     "WrittenPostgres": "[PostgreSQL as a source](postgres-source.md)",
     "WrittenDistinct": "[SQL](sql.md)",
+    "WrittenLanding": "[landing](landing.md)",
     "WrittenLookup": "[SQL](sql.md)",
     "WrittenAmend": "[SQL](sql.md)",
     "WrittenEpoch": "[epochs](epochs.md)",

@@ -10,20 +10,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
-from support.flow import SCHEMA, event
+from support.aged import age, files
+from support.flow import SCHEMA, event, rows_of
 
-from floodmark.connectors.delta.landed import START, Landed, app_of, cut_app
+from floodmark.connectors.delta.landed import START, Landed
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.ports import fakes
 from floodmark.connectors.ports.source import MALFORMED
 from floodmark.core.lifecycle.changes import check_edit
+from floodmark.core.lifecycle.cleanup import first_kept
 from floodmark.core.rules import kinds
 from floodmark.core.rules.kinds import stream_can
 from floodmark.core.rules.model import Landing
 from floodmark.core.rules.rule import EpochLimits, Rule, Stream, load_rule
 from floodmark.core.rules.sinks.delivery import before_landing, delivery
-from floodmark.errors import HistoryGone, RuleChanged, RuleInvalid
+from floodmark.errors import Fenced, HistoryGone, RuleChanged, RuleInvalid
 from floodmark.ledger.delta import tables
+from floodmark.ledger.landings import app_of, cut, cut_app, due_cut
 from floodmark.spark.rule.landing import MOST, chunk_limits
 
 RULE = """\
@@ -93,6 +96,7 @@ def test_what_a_stream_lands(load: Callable[..., Rule], kind: str, written: str,
         ("slot", "false", "2: streams.events.landing: expected true or {keep: DURATION}, found false: rows of a slot"),
         ("fake", "{keep: 0 days}", "2: streams.events.landing.keep: "),
         ("fake", "{kep: 1 day}", "2: streams.events.landing.kep: unknown key 'kep': did you mean 'keep'"),
+        ("rebuilt", "{keep: 1 day}", "2: streams.events.landing.keep: expected none with `rebuild: true`"),
         ("fake", "7", "2: streams.events.landing: expected true, false or {keep: DURATION}"),
         ("fake", "true, on_rewrite: skip", "2: streams.events.on_rewrite: expected none beside `landing`"),
     ],
@@ -100,8 +104,9 @@ def test_what_a_stream_lands(load: Callable[..., Rule], kind: str, written: str,
 def test_what_does_not_fit_a_landing_is_refused(
     load: Callable[..., Rule], kind: str, written: str, problem: str
 ) -> None:
+    rebuilt = kind == "rebuilt"
     with pytest.raises(RuleInvalid) as fault:
-        load(kind, written)
+        load("fake" if rebuilt else kind, written, "epoch: none\nrebuild: true\n" if rebuilt else "")
     assert problem in str(fault.value)
 
 
@@ -266,6 +271,63 @@ def test_rows_that_upkeep_removed_are_not_read_as_none(once: Once) -> None:
     assert once.source.start() == once.at(2)
     with pytest.raises(HistoryGone, match=r"upkeep removed older ones, because the stream has `landing` with `keep`"):
         once.source.frame(None, once.at(1), once.at(3))  # type: ignore[arg-type]
+
+
+# --- Upkeep
+
+
+@pytest.mark.parametrize(
+    ("written", "folded", "first"),
+    [
+        ({1: 5, 2: 5, 3: 5}, 4, 4),
+        ({1: 5, 2: 5, 3: 5}, 3, 3),
+        ({1: 5, 2: 10, 3: 5}, 4, 2),
+        ({1: 5, 2: None, 3: 5}, 4, 2),
+        ({}, 1, 1),
+        ({1: 10}, 2, 1),
+    ],
+)
+def test_upkeep_removes_what_is_old_and_folded(written: dict[int, int | None], folded: int, first: int) -> None:
+    assert first_kept(written, 1, folded, before=10) == first
+
+
+def test_chunks_leave_the_newest_version_without_a_change_of_rows(once: Once) -> None:
+    once.create()
+    for n in (1, 2, 3):
+        once.give(n)
+        once.land()
+    kept = once.source.upkeep(once.at(3), keep_us=None)
+    assert due_cut(kept) is None
+    age(once.address, 2)
+    young = once.source.upkeep(once.at(3), keep_us=3 * 86_400_000_000)
+    assert due_cut(young) is None and due_cut(once.source.upkeep(None, keep_us=1)) is None
+    found = due_cut(once.source.upkeep(once.at(3), keep_us=86_400_000_000))
+    assert found is not None and (found.first, found.chunks) == (3, 2)
+    before, seen = once.source.newest(), once.source.end()
+    cut("counted", found)
+    assert [row["n"] for row in rows_of(once.address)] == [3] and len(files(once.address)) == 3
+    assert once.source.cut() == 3 and once.source.start() == once.at(3)
+    assert once.source.newest() == before, "the newest chunk says how far the source was copied"
+    assert not once.source.news(once.at(4), seen) and once.source.news(once.at(3), seen)
+    assert not once.source.news(once.at(5)) and once.source.backlog(once.at(4)).amount == 0
+    once.source.check_appended(once.at(1))
+    assert due_cut(once.source.upkeep(once.at(3), keep_us=86_400_000_000)) is None
+    once.give(4)
+    once.land()
+    assert sorted(row["n"] for row in rows_of(once.address)) == [3, 4]
+
+
+def test_a_removal_beside_another_writer_is_fenced(once: Once, monkeypatch: pytest.MonkeyPatch) -> None:
+    once.create()
+    once.give(1)
+    once.land()
+    age(once.address, 2)
+    found = due_cut(once.source.upkeep(once.at(2), keep_us=86_400_000_000))
+    assert found is not None
+    monkeypatch.setattr(tables, "newest_version", lambda address: 0)
+    with pytest.raises(Fenced, match="landing events: another writer committed version 1"):
+        cut("counted", found)
+    assert [row["n"] for row in rows_of(once.address)] == [1]
 
 
 @pytest.mark.parametrize(

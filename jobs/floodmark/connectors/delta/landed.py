@@ -21,6 +21,7 @@ from floodmark.core.rules.model import Stream
 from floodmark.core.text.tablenames import about
 from floodmark.errors import HistoryGone
 from floodmark.ledger.delta import tablelog, tables
+from floodmark.ledger.landings import FIRST, LandedTable, app_of, cut_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from floodmark.core.lifecycle.retention import Limit
 
 START = "floodmark.landing"  # table property: the source's offset at which copying started
-FIRST = 1  # the version after the one that creates the table
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,6 @@ class Chunk:
     version: int
     end: str
     log_sum: str | None = None
-
-
-def app_of(ledger: str, stream: str) -> str:
-    """The app id under which chunks are committed; their numbers are its versions."""
-    return f"floodmark/{ledger}/landing/{stream}"
-
-
-def cut_app(app: str) -> str:
-    """The app id under which the first version is recorded whose chunk upkeep has not removed."""
-    return f"{app}/cut"
 
 
 class Landed(DeltaSource):
@@ -77,10 +67,14 @@ class Landed(DeltaSource):
             raise self._lost()
         return found
 
+    @property
+    def app(self) -> str:
+        """The app id of its chunks."""
+        return app_of(str(tables.owner_of(self.table())), self.name)
+
     def newest(self) -> Chunk:
         """The newest chunk. Raises HistoryGone without a table."""
-        table = self.table()
-        app = app_of(str(tables.owner_of(table)), self.name)
+        table, app = self.table(), self.app
         number = tablelog.recorded_in(table, app)
         if number is None:
             return Chunk(0, 0, table.metadata().configuration[START])
@@ -89,8 +83,12 @@ class Landed(DeltaSource):
 
     def cut(self) -> int:
         """The first version whose rows are all there: upkeep has removed those of earlier ones."""
-        table = self.table()
-        return tablelog.recorded_in(table, cut_app(app_of(str(tables.owner_of(table)), self.name))) or FIRST
+        return cut_at(self.address, self.app)
+
+    def upkeep(self, read: str | None, keep_us: int | None) -> LandedTable:
+        """For upkeep. `read`: the offset up to which nothing reads its rows any more; None: unknown, so all stay."""
+        folded = FIRST if read is None else DeltaOffset.parse(read).version
+        return LandedTable(self.name, self.address, self.app, keep_us, folded)
 
     def _lost(self) -> HistoryGone:
         return HistoryGone(

@@ -142,7 +142,7 @@ class _StreamSample:
     def _portion(self, directory: Path, number: int) -> DataFrame:
         told = relations(self._session, checkpoint.query_id(directory), 1)
         if 0 in told:
-            return self._source.whole(self._session).limit(0) if told[0] is None else told[0]
+            return _readable(self._source.whole(self._session).limit(0) if told[0] is None else told[0])
         begin, end = (checkpoint.planned_entry(directory, batch).offsets[0] for batch in (number - 1, number))
         return _readable(self._source.frame(self._session, begin, end))
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
-from floodmark.connectors.delta.landed import START, Landed, app_of
+from floodmark.connectors.delta.landed import START, Landed
 from floodmark.connectors.planning.epochends import steps
 from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.ports.source import Source
@@ -88,7 +88,7 @@ class _Copying:
     def __init__(self, session: SparkSession, rule: Rule, name: str, source: Landed):
         self._session, self._rule, self._name = session, rule, name
         self._source, self._inner, self._address = source, source.inner, source.address
-        self._app = app_of(str(tables.owner_of(source.table())), name)
+        self._app = source.app
 
     def copies(self) -> Iterator[LandedReport]:
         newest = self._source.newest()

@@ -54,6 +54,11 @@ def check_kinds(rule: Rule) -> Iterator[tuple[Field, str]]:
                 f"{stream.kind} source can be read only once. {_LAND}",
             )
         yield from check_landing(name, stream)
+        if rule.rebuild and stream.landing is not None and stream.landing.keep_us is not None:
+            yield (
+                ("streams", name, "landing", "keep"),
+                "expected none with `rebuild: true`: each run reads all landed rows",
+            )
 
 
 _LAND = "Add `landing: true` to the stream, which copies its rows into the rule's home first"
