@@ -40,7 +40,7 @@ def drop(
 
     Example: `floodmark drop departure_delays --state`, `floodmark drop departure_delays --all --dry-run`
     """
-    from floodmark.connectors.releasing import kept_elsewhere, release
+    from floodmark.connectors.ports.releasing import kept_elsewhere, release
     from floodmark.core.lifecycle.life import check_droppable
     from floodmark.ledger import dropping
     from floodmark.ledger.home import Home

@@ -33,7 +33,7 @@ def retire(
 
     Example: `floodmark retire departure_delays`; to bring it back: `floodmark retire departure_delays --undo`
     """
-    from floodmark.connectors.releasing import kept_elsewhere
+    from floodmark.connectors.ports.releasing import kept_elsewhere
 
     place, _, head = rulechange.begun_home(change.root, name)
     due = _pending_row(head, name, undo, as_is)

@@ -72,7 +72,8 @@ class WrittenPostgres(Written):
         str, AfterValidator(_table), BeforeValidator(as_text), Field(description="the table, as SCHEMA.TABLE")
     ]
     by: Annotated[
-        Literal["slot", "snapshots"], BeforeValidator(_by),
+        Literal["slot", "snapshots"],
+        BeforeValidator(_by),
         Field(description="slot: every change, by a replication slot; snapshots: new rows of an append-only table"),
     ] = "slot"
     slot: Annotated[
