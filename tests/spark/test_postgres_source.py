@@ -84,7 +84,13 @@ def test_it_keeps_what_every_kind_promises(
     rows_promised(growing, spark)
 
 
-@pytest.mark.parametrize("point", ["landing.before", "landing.after", "sink0.after"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(one, marks=() if one == "landing.after" else pytest.mark.prove)
+        for one in ("landing.before", "landing.after", "sink0.after")
+    ],
+)
 def test_rows_and_changes_join_on_whatever_is_killed(
     server: Server, spark: SparkSession, place: Path, table: str, point: str
 ) -> None:

@@ -162,10 +162,10 @@ def served(place: Path) -> Iterator[str]:
 class Writers:
     """Transactions side by side that insert rows, with savepoints, roll-backs and commits in any order."""
 
-    def __init__(self, server: Server, table: str, random: Random, most: int = 6):
+    def __init__(self, server: Server, table: str, random: Random, most: int = 6, first: int = 0):
         self._server, self._table, self._random, self._most = server, table, random, most
         self._open: list[psycopg.Connection[Any]] = []
-        self._next = 0
+        self._next = first
 
     def act(self, steps: int) -> None:
         for _ in range(steps):
@@ -195,6 +195,12 @@ class Writers:
         one.execute("SAVEPOINT s")
         self._insert(one)
         one.execute(f"{self._random.choice(['RELEASE', 'ROLLBACK TO'])} s")
+
+    def forget(self) -> None:
+        """What is open is lost, such as when the server was killed."""
+        for one in self._open:
+            one.close()
+        self._open.clear()
 
     def __enter__(self) -> Writers:
         return self

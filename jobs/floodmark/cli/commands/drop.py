@@ -28,7 +28,11 @@ def drop(
         typer.Option("--all", help="Remove all data of the rule: these, late and dead rows, and finally the ledger."),
     ] = False,
     leave_others: Annotated[
-        bool, typer.Option("--leave-others", help="Skip sinks that the rule doesn't own, instead of refusing.")
+        bool,
+        typer.Option(
+            "--leave-others",
+            help="Skip sinks that the rule doesn't own, and slots that can't be dropped, instead of refusing.",
+        ),
     ] = False,
     *,
     change: rulechange.Change,

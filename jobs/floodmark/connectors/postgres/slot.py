@@ -141,7 +141,7 @@ class SlotSource(TableSource, Stepped):
     def _first(self, asked: psycopg.Connection[Any], read: SlotOffset) -> slots.Transaction | None:
         """The first transaction that is not read."""
         found = self._holder.state(asked)
-        is_first = found is not None and found.confirmed >= read.lsn
+        is_first = found is not None and found.confirmed >= read.lsn and slots.sends_no_empty_transactions(asked)
         return slots.first(asked, self._holder.names, read.lsn, is_first)
 
     def backlog(self, since: str, rebuilt: bool = False) -> Backlog:

@@ -166,6 +166,11 @@ def messages(connection: psycopg.Connection[Any], names: Names, upto: int) -> st
     return sql.SQL("SELECT data FROM {}").format(peeked(names, upto)).as_string(connection)
 
 
+def sends_no_empty_transactions(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the server leaves out transactions without a change of a published table."""
+    return connection.info.server_version >= 150_000
+
+
 def first(connection: psycopg.Connection[Any], names: Names, since: int, is_first: bool) -> Transaction | None:
     """The first transaction with changes from `since` on. `is_first`: the slot sends none before `since`."""
     return _transaction(connection, names, since, 1 if is_first else None, "ORDER BY at LIMIT 1")
