@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from floodmark.connectors.lookups import changed_since
+from floodmark.connectors.delta.lookups import changed_since
 from floodmark.connectors.places import check_same_sinks, head_now, is_moved
 from floodmark.connectors.planning.rewrites import watermark_due
 from floodmark.connectors.ports.registry import sources

@@ -97,6 +97,14 @@ class Source(Protocol):
         """
         return None
 
+    def remains(self) -> str | None:
+        """What the source keeps outside of the rule's home, and for how long, for people; None if there is nothing."""
+        return None
+
+    def release(self) -> None:
+        """Remove that, because the rule is dropped. Only the holder of the rule's lock calls it: maybe again."""
+        return None
+
     def news(self, since: str, upto: str | None = None) -> bool:
         """Whether there is input beyond `since` (and not beyond `upto`, if given)."""
         ...

@@ -27,6 +27,7 @@ SOURCES: dict[str, str] = {
     "delta": "floodmark.connectors.delta.kind:SOURCE",
     "files": "floodmark.connectors.files.kind:SOURCE",
     "kafka": "floodmark.connectors.kafka.kind:SOURCE",
+    "postgres": "floodmark.connectors.postgres.kind:SOURCE",
     "python": "floodmark.connectors.python.kind:SOURCE",
 }
 SINKS: dict[str, str] = {

@@ -312,6 +312,9 @@ def limits_of(rule: Rule, home: Home, head: Head | None) -> dict[str, Limit]:
 
 
 def _unread(limit: Limit) -> dict[str, Any]:
+    if limit.in_bytes:
+        sizes = {"waited_bytes": limit.waited_us, "kept_bytes": limit.retention_us, "left_bytes": limit.left_us}
+        return {**sizes, "setting": limit.setting, "warning": limit.text() if limit.warns else None}
     seconds = {"waited_seconds": limit.waited_us, "kept_seconds": limit.retention_us, "left_seconds": limit.left_us}
     said = {name: us // 1_000_000 for name, us in seconds.items()}
     return {**said, "setting": limit.setting, "warning": limit.text() if limit.warns else None}
