@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.postgres import Server, started
 
-from floodmark.connectors.postgres.slot import SlotSource
+from floodmark.connectors.sources.postgres.slot import SlotSource
 from floodmark.core.rules.rule import Stream
 from floodmark.spark.session.jars import resolved
 

@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 from floodmark.cli.app import app
 from floodmark.connectors.ports import connections
 from floodmark.connectors.ports.source import MALFORMED
-from floodmark.connectors.postgres.kind import SOURCE
-from floodmark.connectors.postgres.slot import SlotSource
+from floodmark.connectors.sources.postgres.kind import SOURCE
+from floodmark.connectors.sources.postgres.slot import SlotSource
 from floodmark.core.rules.rule import Stream
 from floodmark.errors import HistoryGone, InputFault, NotThereYet, Refused, RunFailed
 
@@ -386,7 +386,7 @@ def test_a_table_that_the_database_does_not_change_keeps_little_log(
 ) -> None:
     reader = Reader(spark, place, table)
     reader.read()
-    monkeypatch.setattr("floodmark.connectors.postgres.slot.MOST_BEHIND", 1_000_000)
+    monkeypatch.setattr("floodmark.connectors.sources.postgres.slot.MOST_BEHIND", 1_000_000)
     assert not reader.source.news(reader.at)
     server.run("SELECT pg_logical_emit_message(false, '', repeat('x', 2000000))")
     assert reader.source.news(reader.at) and not reader.source.backlog(reader.at).amount

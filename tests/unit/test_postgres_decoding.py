@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.connectors.postgres.decoding.changes import TRUNCATED, Changes, Row, placed
-from floodmark.connectors.postgres.decoding.pgoutput import (
+from floodmark.connectors.sources.postgres.decoding.changes import TRUNCATED, Changes, Row, placed
+from floodmark.connectors.sources.postgres.decoding.pgoutput import (
     EPOCH_US,
     UNCHANGED,
     Begin,
@@ -23,8 +23,8 @@ from floodmark.connectors.postgres.decoding.pgoutput import (
     lsn_text,
     message,
 )
-from floodmark.connectors.postgres.decoding.types import Known, column_type
-from floodmark.connectors.postgres.decoding.values import converted, elements
+from floodmark.connectors.sources.postgres.decoding.types import Known, column_type
+from floodmark.connectors.sources.postgres.decoding.values import converted, elements
 from floodmark.core.text.ddl import columns_of
 
 OID = 16_385

@@ -8,11 +8,19 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from floodmark.connectors.postgres.offsets import MOST_AHEAD, WRAP, Place, RowsOffset, SlotOffset, is_due, safe_until
-from floodmark.connectors.postgres.options import WrittenPostgres
-from floodmark.connectors.postgres.queries import Reading, page_ranges, snapshot_parts
-from floodmark.connectors.postgres.server.catalog import Table
-from floodmark.connectors.postgres.server.database import settings_of
+from floodmark.connectors.sources.postgres.offsets import (
+    MOST_AHEAD,
+    WRAP,
+    Place,
+    RowsOffset,
+    SlotOffset,
+    is_due,
+    safe_until,
+)
+from floodmark.connectors.sources.postgres.options import WrittenPostgres
+from floodmark.connectors.sources.postgres.queries import Reading, page_ranges, snapshot_parts
+from floodmark.connectors.sources.postgres.server.catalog import Table
+from floodmark.connectors.sources.postgres.server.database import settings_of
 from floodmark.core.application.connections import connection_of
 from floodmark.core.text.ddl import columns_of
 from floodmark.errors import Refused

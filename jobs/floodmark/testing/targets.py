@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.connectors.ports.target import Layout, Operation
-from floodmark.connectors.python.author import Author, made
-from floodmark.connectors.python.options import methods_in
-from floodmark.connectors.python.rows import table_of
+from floodmark.connectors.sources.python.author import Author, made
+from floodmark.connectors.sources.python.options import methods_in
+from floodmark.connectors.sources.python.rows import table_of
 from floodmark.connectors.targets.python.options import check_target_class
 from floodmark.connectors.targets.python.portions import columns_of, no_rows, portion_of
 from floodmark.core.application.connections import Connection

@@ -25,10 +25,10 @@ CODE = "code"  # the option of a stream or sink with the text of its class's mod
 
 SOURCES: dict[str, str] = {
     "delta": "floodmark.connectors.delta.kind:SOURCE",
-    "files": "floodmark.connectors.files.kind:SOURCE",
-    "kafka": "floodmark.connectors.kafka.kind:SOURCE",
-    "postgres": "floodmark.connectors.postgres.kind:SOURCE",
-    "python": "floodmark.connectors.python.kind:SOURCE",
+    "files": "floodmark.connectors.sources.files.kind:SOURCE",
+    "kafka": "floodmark.connectors.sources.kafka.kind:SOURCE",
+    "postgres": "floodmark.connectors.sources.postgres.kind:SOURCE",
+    "python": "floodmark.connectors.sources.python.kind:SOURCE",
 }
 SINKS: dict[str, str] = {
     "delta": "floodmark.connectors.delta.kind:SINK",
