@@ -4,6 +4,7 @@ FloodmarkError
 ├── Retryable (1)           failed, a retry may help
 │   ├── Busy                another run holds the rule
 │   ├── NotThereYet         a table that the rule reads does not exist yet
+│   ├── OutboxFull          a target has not got what its outbox may hold
 │   ├── Fenced              another writer advanced the ledger or a table during this run
 │   └── RunFailed           Spark, the store or the machine failed
 ├── Refused (2)             the request is wrong: nothing was written
@@ -64,6 +65,10 @@ class Busy(Retryable):
 
 class NotThereYet(Retryable):
     """A table that the rule reads does not exist yet."""
+
+
+class OutboxFull(Retryable):
+    """A target has not got what its outbox may hold; the rule waits for it."""
 
 
 class Fenced(Retryable):

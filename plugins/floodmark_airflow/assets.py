@@ -12,7 +12,7 @@ from floodmark.core.rules.kinds import tables_read, tables_written
 from floodmark.core.text.addresses import identity
 
 if TYPE_CHECKING:
-    from floodmark.core.rules.rule import Rule
+    from floodmark.core.rules.rule import Rule, Sink
 
 
 def asset(address: str) -> Asset:
@@ -33,6 +33,11 @@ def inlets(rule: Rule) -> list[Asset]:
     """One asset for each table that the rule reads. Airflow's asset graph and OpenLineage (lineage) show them."""
     read = [*tables_read(rule).values(), *(table.address for table in rule.lookups.values())]
     return [asset(address) for address in dict.fromkeys(read)]
+
+
+def target_asset(rule: Rule, sink: Sink) -> Asset:
+    """The asset of a target, by the names of rule and sink: its server is known by a connection's name only."""
+    return Asset(f"floodmark://{rule.rule}/{_quoted(sink.label)}")
 
 
 def outlets(rule: Rule) -> list[Asset]:

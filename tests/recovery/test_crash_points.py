@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -141,13 +141,8 @@ def _planned(case: Case) -> str:
     return case.point if case.how == "begin" or case.point == "offsets.before" else f"{case.point}@2"
 
 
-def _with_points(cases: Iterable[Case]) -> tuple[list[Case], dict[Case, str]]:
-    found = list(cases)
-    return found, {case: case.point for case in found}
-
-
 class Crashed:
-    """The whole script, once: first input, crash, kill, new input, (second crash, kill,) recovery."""
+    """The whole script, once: first input, crash, kill, (reset or second crash, kill,) new input, recovery."""
 
     def __init__(self, root: Path):
         self.root = root
@@ -164,10 +159,10 @@ class Crashed:
             for portion in case.portions[:2]:
                 flow.arrive(portion)
             flow.write_rule()
-        self._crash("run", CASES, {case: _planned(case) for case in CASES if case.how != "reset"})
-        self._crash("reset", *_with_points(case for case in CASES if case.how == "reset"))
-        again = [case for case in CASES if case.also]
-        self._crash("run", again, {case: str(case.also) for case in again})
+        self._crash(CASES, {case: _planned(case) for case in CASES if case.how != "reset"})
+        resets, again = [case for case in CASES if case.how == "reset"], [case for case in CASES if case.also]
+        points = {case: case.point for case in resets} | {case: str(case.also) for case in again}
+        self._crash([*points], points, resets)
         for case, flow in self.flows.items():
             self._read(case, flow)
             flow.arrive(case.portions[2])
@@ -182,15 +177,16 @@ class Crashed:
             self.newest[case] = [rows_of(one.address) for one in found]
 
     def _recover(self, cases: list[Case]) -> int:
-        with self._many("run", cases, {}) as process:
+        with self._many([case.rule for case in cases], {}) as process:
             return process.wait(LIMIT)
 
-    def _crash(self, how: str, cases: list[Case], points: dict[Case, str]) -> None:
+    def _crash(self, cases: list[Case], points: dict[Case, str], resets: Collection[Case] = ()) -> None:
         """Start all, wait until each has reached its point or, having none, its end; then kill every process."""
+        words = [f"{case.rule}:reset" if case in resets else case.rule for case in cases]
         marks = {case: self.marks / f"{case.rule}.{point.split('@')[0]}" for case, point in points.items()}
         at = ",".join(f"{case.rule}:{point}" for case, point in points.items())
         others = [case for case in cases if case not in points]
-        with self._many(how, cases, {"FLOODMARK_CRASH_AT": at, "FLOODMARK_CRASH_MARKS": str(self.marks)}) as process:
+        with self._many(words, {"FLOODMARK_CRASH_AT": at, "FLOODMARK_CRASH_MARKS": str(self.marks)}) as process:
             wait_until(lambda: all(mark.exists() for mark in marks.values()) and self._done(others), process, LIMIT)
             kill_all(process.pid)
         self.fired |= {(case, points[case].split("@")[0]) for case, mark in marks.items() if mark.exists()}
@@ -199,8 +195,8 @@ class Crashed:
         said = set((self.root / "log.txt").read_text().splitlines())
         return all(f"done {case.rule}" in said for case in cases)
 
-    def _many(self, how: str, cases: list[Case], env: dict[str, str]) -> Any:
-        command = [sys.executable, "-m", "support.many", how, str(self.root), *(case.rule for case in cases)]
+    def _many(self, words: list[str], env: dict[str, str]) -> Any:
+        command = [sys.executable, "-m", "support.many", "run", str(self.root), *words]
         paths = f"{CHECKOUT / 'jobs'}:{CHECKOUT / 'tests'}"
         return started(command, {"PYTHONPATH": paths, "TZ": "UTC", **env}, self.root / "log.txt")
 

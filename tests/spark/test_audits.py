@@ -254,6 +254,7 @@ def test_without_deep_an_edited_row_is_not_seen_and_nothing_is_said_of_rows(flow
     assert {tally.recomputed for tally in found.tables.values()} == {0}
 
 
+@pytest.mark.prove
 def test_generations_seals_and_emptied_sinks_are_proven(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sinks=1)
     flow.arrive([event(0), event(400)])

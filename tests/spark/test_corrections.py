@@ -27,8 +27,7 @@ from floodmark.core.protocol.crashpoints import CORRECTION_POINTS
 from floodmark.errors import HistoryGone, InputFault, RuleInvalid
 
 IN_CI = {
-    ("delete", "slices"), ("update", "rows"), ("move", "hopping"), ("merge", "slices"), ("overwrite", "single rows"),
-    ("restore", "rows"), ("delete", "over"), ("merge", "join"),
+    ("update", "rows"), ("move", "hopping"), ("overwrite", "single rows"), ("restore", "rows"), ("merge", "join")
 }  # fmt: skip
 EACH = [(how, form) for how in REWRITES for form in FORMS]
 
@@ -39,7 +38,7 @@ EACH = [(how, form) for how in REWRITES for form in FORMS]
 def test_the_sinks_are_what_batch_gives_of_the_source_as_it_is_now(
     spark: SparkSession, place: Path, how: str, form: str
 ) -> None:
-    flow = flow_of(place, form)
+    flow = flow_of(place, form, sinks=1)
     flow.arrive(FIRST)
     flow.arrive(MORE)
     run(spark, flow)
@@ -83,7 +82,7 @@ def file_rows(spark: SparkSession, flow: Flow, version: int) -> list[Counter[str
 
 
 KILLS = [(form, point) for form in ("slices", "rows") for point in CORRECTION_POINTS]
-KILLED_IN_CI = {("slices", "backfill.state.after"), ("rows", "backfill.sink.after")}
+KILLED_IN_CI = {("slices", "backfill.state.after")}
 
 
 @pytest.mark.parametrize(
@@ -131,13 +130,13 @@ def test_a_source_is_followed_through_many_commits_of_each_kind(spark: SparkSess
     flow = flow_of(place, "slices", sinks=1)
     flow.arrive(FIRST)
     run(spark, flow)
-    for rows in (MORE, [event(450, n=3), event(460, "c")], [event(520, "b", n=3), event(700)]):
+    for rows in (MORE, [event(450, n=3), event(460, "c"), event(700)]):
         flow.arrive(rows)
         delete(spark, flow.source)
         move(spark, flow.source)
         spark.sql(f"OPTIMIZE delta.`{flow.source}`")
     done = run(spark, flow)
-    assert ([len(one.commits) for one in done.corrections], len(done.epochs)) == ([2, 2, 2], 3)
+    assert ([len(one.commits) for one in done.corrections], len(done.epochs)) == ([2, 2], 2)
     same_as_batch(spark, flow)
     proven(flow)
 
@@ -273,19 +272,19 @@ def test_rules_that_read_the_sink_follow_a_correction_and_a_backfill(spark: Spar
     first.arrive([*FIRST, *MORE, event(900)])
     for one in (first, second):
         run(spark, one)
-    for rewrite in (delete, move):
-        rewrite(spark, first.source)
-        for one in (first, second):
-            run(spark, one)
-        head = second.ledger().head
-        assert head is not None
-        spark.read.format("delta").load(first.sink()).createOrReplaceTempView("events")
-        rows = [row.asDict() for row in spark.sql(TUMBLING).collect()]
-        assert sink(second) == ordered(
-            tuple(row.values()) for row in rows if aware(row["start"]) + SIZE <= watermark(second)
-        )
-        proven(first)
-        proven(second)
+    delete(spark, first.source)
+    move(spark, first.source)
+    for one in (first, second):
+        run(spark, one)
+    head = second.ledger().head
+    assert head is not None
+    spark.read.format("delta").load(first.sink()).createOrReplaceTempView("events")
+    rows = [row.asDict() for row in spark.sql(TUMBLING).collect()]
+    assert sink(second) == ordered(
+        tuple(row.values()) for row in rows if aware(row["start"]) + SIZE <= watermark(second)
+    )
+    proven(first)
+    proven(second)
 
 
 def said(flow: Flow, *words: str, code: int = 0) -> str:
@@ -354,7 +353,7 @@ def test_a_rule_may_read_a_sink_that_has_a_key(spark: SparkSession, place: Path)
     with pytest.raises(RuleInvalid, match="follow the changes with `on_rewrite: correct`"):
         windows.rule()
     windows.stream = {**windows.stream, **CORRECT}
-    for rows in (FIRST, MORE, [event(450, "a"), event(460, "b")], [event(900, "c")]):
+    for rows in ([*FIRST, *MORE], [event(450, "a"), event(460, "b"), event(900, "c")]):
         newest.arrive(rows)
         for one in (newest, windows):
             run(spark, one)

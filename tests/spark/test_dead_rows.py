@@ -211,7 +211,7 @@ def test_a_replay_that_is_taken_back_leaves_its_rows_dead(spark: SparkSession, f
 
 
 def test_dead_rows_are_replayed_once_whatever_is_killed(spark: SparkSession, flow: Flow) -> None:
-    for point in ("intent.after", "sink0.after", "commit.before"):
+    for point in ("intent.after", "sink0.after"):
         with crash_at(point) as planned, pytest.raises(Crash):
             replay(spark, flow, OF_SQL, DIGITS)
         assert planned.fired

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from support.cluster import standalone
+
+from floodmark.cli.shared import doctorchecks
+from floodmark.spark.session import selftest
+
+SAID = f"Spark 4.2.0 on local[1]: 1000 rows written and read, Python {platform.python_version()} in its workers"
 
 
 def doctor(place: Path, *words: str, master: str = "local[1]", **env: str) -> dict[str, Any]:
@@ -29,11 +36,21 @@ def doctor(place: Path, *words: str, master: str = "local[1]", **env: str) -> di
     return spark
 
 
-def test_it_writes_and_reads_and_leaves_nothing(place: Path) -> None:
+def test_it_writes_and_reads_and_leaves_nothing(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the session of the other tests, which the command takes for one of its own."""
+    monkeypatch.setattr(selftest, "root_session", lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    [found] = doctorchecks.spark(place, "local[1]", 120)
+    assert (found.verdict, found.found) == ("ok", SAID)
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.prove
+def test_so_does_the_command_in_a_process_of_its_own(place: Path) -> None:
     found = doctor(place)
-    version = ".".join(map(str, sys.version_info[:3]))
-    said = f"Spark 4.2.0 on local[1]: 1000 rows written and read, Python {version} in its workers"
-    assert (found["verdict"], found["found"]) == ("ok", said)
+    assert (found["verdict"], found["found"]) == ("ok", SAID)
     assert list(place.iterdir()) == []
 
 

@@ -21,9 +21,9 @@ from support.running import backfill_killed, crash, reset, run
 from support.sourcekinds import write_json
 from support.sourcelives import sink, some, verdict, windows
 
-from floodmark.connectors.files.options import WrittenFiles
-from floodmark.connectors.files.source import FilesSource
 from floodmark.connectors.ports.source import MALFORMED
+from floodmark.connectors.sources.files.options import WrittenFiles
+from floodmark.connectors.sources.files.source import FilesSource
 from floodmark.core.protocol.crashpoints import EPOCH_POINTS, RESET_POINTS
 from floodmark.core.rules.rule import Stream
 from floodmark.errors import HistoryGone, InputFault

@@ -19,9 +19,9 @@ from support.running import crash, run
 from support.sourcekinds import Growing, KindUnderTest, promised, rows_promised
 from support.sourcelives import sink, some, verdict, windows
 
-from floodmark.connectors.kafka.offsets import KafkaOffset
-from floodmark.connectors.kafka.source import KafkaSource
 from floodmark.connectors.ports import connections
+from floodmark.connectors.sources.kafka.offsets import KafkaOffset
+from floodmark.connectors.sources.kafka.source import KafkaSource
 from floodmark.core.protocol.crashpoints import EPOCH_POINTS
 from floodmark.core.rules.model import StartAt
 from floodmark.core.rules.rule import Stream
@@ -277,7 +277,7 @@ def test_a_server_in_any_state_is_told_in_one_line(
     fault: type[Exception] | None,
     said: str,
 ) -> None:
-    monkeypatch.setattr("floodmark.connectors.kafka.brokers.WAIT", 3.0)
+    monkeypatch.setattr("floodmark.connectors.sources.kafka.brokers.WAIT", 3.0)
     if text is None:
         monkeypatch.delenv("FLOODMARK_CONN_LAKE")
     else:

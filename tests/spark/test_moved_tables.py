@@ -109,6 +109,7 @@ def test_a_reset_that_was_killed_is_finished_in_the_lake_that_was_moved(spark: S
     assert _proven(flow)
 
 
+@pytest.mark.prove
 def test_after_a_move_a_reset_and_another_move_all_generations_are_proven(spark: SparkSession, place: Path) -> None:
     from floodmark.spark.rule.run import RuleRun
 

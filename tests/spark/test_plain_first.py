@@ -31,17 +31,24 @@ SECOND = [event(200, n=None), event(10, "late"), event(10, "out"), AHEAD, event(
 BAD = event(180, "bad", n=-1)
 DROPS = {"expect": {"small": {"check": "n < 5", "on_fail": "drop"}, "known": {"check": "v > 0", "on_fail": "dead"}}}
 KEYED = {"settings": {"unbounded": True, "sinks": [{"delta": "totals", "key": ["k"]}]}}
+COMPUTED = {"event_time": {"name": "t", "expr": "timestamp_micros(unix_micros(at) + 1000000)"}}
+TIMELESS = {"lateness": None, "event_time": None}
+TWO = {"sinks": [{"delta": "one"}, {"delta": "two", "where": "n IS NULL"}]}
 FLOWS: dict[str, dict[str, Any]] = {
     "rows": {},
     "where": {"stream": WHERE},
     "expected": {"stream": DROPS},
-    "computed time": {"stream": {"event_time": {"name": "t", "expr": "timestamp_micros(unix_micros(at) + 1000000)"}}},
-    "no time": {"stream": {"lateness": None, "event_time": None}},
+    "computed time": {"stream": COMPUTED},
+    "no time": {"stream": TIMELESS},
     "no result": {"sql": f"SELECT k, n, {SHARE} AS share FROM events WHERE 1 = 0"},
     "slices": {"sql": WINDOWS, "settings": {"windows": "slices"}},
     "totals": {"sql": TOTALS, **KEYED},
-    "two sinks": {"settings": {"sinks": [{"delta": "one"}, {"delta": "two", "where": "n IS NULL"}]}},
+    "two sinks": {"settings": TWO},
+    "all that a stream says": {"stream": {**WHERE, **DROPS, **COMPUTED}},
+    "no time, two sinks": {"stream": TIMELESS, "settings": TWO},
 }
+# `make test` tries what can be combined together; `make prove` tries each alone, too.
+IN_CI = ("all that a stream says", "no time, two sinks", "no result", "slices", "totals")
 
 
 @pytest.fixture
@@ -88,7 +95,7 @@ def texts(table: str) -> list[str]:
     return sorted(str({name: value for name, value in row.items() if name != "_source"}) for row in rows_of(table))
 
 
-@pytest.mark.parametrize("name", FLOWS)
+@pytest.mark.parametrize("name", [one if one in IN_CI else pytest.param(one, marks=pytest.mark.prove) for one in FLOWS])
 def test_an_epoch_is_the_same_whether_its_expressions_are_tried_or_not(
     spark: SparkSession, place: Path, name: str, tried: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +112,7 @@ def test_an_epoch_is_the_same_whether_its_expressions_are_tried_or_not(
     assert tried == [False, False, True, True]
 
 
-@pytest.mark.parametrize("name", ["rows", "where", "slices", "totals"])
+@pytest.mark.parametrize("name", [pytest.param("rows", marks=pytest.mark.prove), "where", "slices", "totals"])
 def test_the_row_for_which_an_expression_fails_is_named(
     spark: SparkSession, place: Path, name: str, tried: list[bool]
 ) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from support.flow import Flow, event, rows_of
+from support.flow import START, Flow, event, rows_of
 from support.postgres import Server, started
 from support.relays import Relays
-from support.running import reset, run
+from support.running import backfill, reset, run
 
+from floodmark.audit.certificate import audit
+from floodmark.connectors.relay import room
+from floodmark.connectors.relay.holding import held_by
+from floodmark.errors import OutboxFull
 from floodmark.proving.play.processes import wait_until
 
 HOWS: dict[str, dict[str, Any]] = {
@@ -250,3 +257,160 @@ def test_a_reset_empties_the_target_and_ships_all_again(
     run(spark, flow)
     assert shop.relays.ship().code == 0
     assert shop.has_all()
+
+
+def test_backfills_and_corrections_follow_through(server: Server, place: Path, spark: SparkSession) -> None:
+    """A window is backfilled with rows that were late; a keyed sink follows rows that left the source."""
+    windowed = Flow(place, "windowed", stream={"lateness": "0 seconds"})
+    keyed = Flow(place, "keyed", sql="SELECT k, count(*) AS c, max(at) AS last FROM events GROUP BY k")
+    keyed.stream, key = {"lateness": None, "on_rewrite": "correct"}, {"key": ["k"]}
+    windowed.settings = {"sinks": [{"postgres": {"connection": "shop", "table": "w"}}, {"delta": windowed.sink()}]}
+    keyed.settings = {
+        "unbounded": True,
+        "sinks": [{"postgres": {"connection": "shop", "table": "k"}, **key}, {"delta": keyed.sink(), "key": ["k"]}],
+    }
+    shops = {flow.name: Shop(server, place, flow) if flow is windowed else None for flow in (windowed, keyed)}
+    shop = shops["windowed"]
+    assert shop is not None
+    relays = {flow.name: Relays(flow.name, place, shop.relays.env) for flow in (windowed, keyed)}
+    for flow in (windowed, keyed):
+        flow.arrive([event(s, k, n=s) for s in (1, 61, 121, 300) for k in ("a", "b")])
+        run(spark, flow)
+        flow.arrive([event(62, "a"), event(63, "c"), event(600, "a")])
+        run(spark, flow)
+        assert relays[flow.name].ship().code == 0
+    begin = int(START.timestamp() * 1e6) + 60_000_000
+    backfill(spark, windowed, begin, begin + 60_000_000)
+    DeltaTable(keyed.source).delete("k = 'c' OR (k = 'b' AND n > 100)")
+    run(spark, keyed)
+    for flow in (windowed, keyed):
+        relays[flow.name].killed_at("relay.sent")
+        assert relays[flow.name].ship().code == 0
+        certificate = audit(flow.name, flow.home, deep=True)
+        assert certificate is not None
+        assert (certificate.verdict, certificate.findings) == ("proven", [])
+    names = {"w": "start, k, c, total, top", "k": "k, c, last"}
+    for table, flow in (("w", windowed), ("k", keyed)):
+        found = shop.ask(f"SELECT {names[table]} FROM {table}")
+        twin = [tuple(row[name] for name in names[table].split(", ")) for row in rows_of(flow.sink())]
+        assert sorted(found, key=str) == sorted(twin, key=str)
+    assert sorted(shop.ask("SELECT k FROM k")) == [("a",), ("b",)]
+
+
+def test_a_rule_that_each_run_rebuilds_replaces_all_at_once(server: Server, place: Path, spark: SparkSession) -> None:
+    flow = Flow(place, "rebuilt", sql="SELECT k, count(*) AS c FROM events GROUP BY k", stream={"lateness": None})
+    flow.settings = {
+        "rebuild": True,
+        "epoch": "none",
+        "unbounded": True,
+        "sinks": [{"postgres": {"connection": "shop", "table": "t"}}],
+    }
+    shop = Shop(server, place, flow)
+    for n in (1, 2):
+        flow.arrive([event(n, "a"), event(n, str(n))])
+        run(spark, flow)
+        with shop.relays.stopped_at("relay.sent"):
+            assert len(shop.ask("SELECT * FROM t") if n > 1 else [None] * n) == n
+        assert shop.relays.ship().code == 0
+        assert sorted(shop.ask("SELECT * FROM t")) == sorted([("a", n), *((str(i + 1), 1) for i in range(n))])
+
+
+def test_a_full_outbox_makes_the_rule_wait_and_says_for_whom(
+    server: Server, place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "PATIENCE", 0.5)
+    flow = Flow(place, "bounded", sql=f"SELECT {COLUMNS} FROM events", stream={"lateness": None})
+    target = {"postgres": {"connection": "shop", "table": "rows"}, "name": "orders", "outbox": {"max_bytes": 1}}
+    flow.settings = {"sinks": [target]}
+    shop = Shop(server, place, flow)
+    flow.arrive([event(1)])
+    run(spark, flow)
+    flow.arrive([event(2)])
+    with pytest.raises(OutboxFull, match=r"rule bounded waits for target orders: [\d,]+ bytes are not shipped"):
+        run(spark, flow)
+    assert flow.ledger().begun.open is None
+    assert shop.relays.ship().code == 0
+    run(spark, flow)
+    assert shop.relays.ship().code == 0
+    assert len(shop.rows("rows")) == 2
+
+
+@pytest.mark.prove
+def test_a_target_that_is_down_for_twenty_epochs_stops_nobody(server: Server, place: Path) -> None:
+    """By the command line: the run is green without it, and the next one ships all, without a JVM."""
+    flow = flow_of(place)
+    flow.settings["epoch"] = {"max_files": 1}
+    shop = Shop(server, place, flow)
+    for n in range(20):
+        flow.arrive([event(n, "a", n=n + 10), event(n, str(n % 3), n=-n)])
+    flow.write_rule()
+    command = ["run", flow.name, "--rules", str(place / "rules"), "--home", str(place / "home")]
+    server.kill()
+    try:
+        down = shop.relays.command(*command)
+    finally:
+        server.start()
+    assert (down.code, down.said.count("is behind")) == (0, 3), down.said
+    assert flow.ledger().begun.epoch == 20
+    done = shop.relays.command(*command)
+    assert (done.code, "nothing new since epoch 20" in done.said, shop.has_all()) == (0, True, True), done.said
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "said"),
+    [
+        ("rows", "DELETE FROM rows WHERE n = 2", "1 missing, 0 too many, of which 0"),
+        ("rows", "INSERT INTO rows SELECT * FROM rows WHERE n = 2", "0 missing, 1 too many, of which 1"),
+        ("rows", "UPDATE rows SET v = v + 0.0000001 WHERE n = 2", "1 missing, 1 too many, of which 0"),
+        ("latest", "UPDATE latest SET k = 'x' WHERE k = 'a'", "1 missing, 1 too many"),
+        ("current", "UPDATE current SET n = 100 WHERE k = 'b'", "1 missing, 1 too many"),
+        ("rows", "UPDATE floodmark_position SET epoch = 1 WHERE target = 'public.rows'", "is not one of the ledger's"),
+    ],
+)
+def test_the_certificate_finds_what_somebody_did_to_a_target(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, table: str, change: str, said: str
+) -> None:
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", shop.uri)
+    assert shop.relays.ship().code == 0
+    assert _certified(shop) == ("proven", [])
+    shop.run(change)
+    verdict, found = _certified(shop)
+    assert (verdict, [name for name, _ in found]) == ("broken", [f"sink/postgres://shop/public.{table}"])
+    assert said in found[0][1]
+
+
+def test_upkeep_removes_what_was_shipped_long_ago_and_nothing_else(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The certificate then compares sums where rows were appended. Where a key replaced them, it does not know."""
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", shop.uri)
+    assert shop.relays.ship("--target", "public.rows").code == 0
+    assert _maintained(shop) == 1
+    assert _maintained(shop) == 0
+    assert shop.relays.ship().code == 0
+    assert shop.has_all()
+    assert _certified(shop) == ("proven", [])
+    shop.run("UPDATE rows SET k = 'changed' WHERE n = 2")
+    [(table, said)] = _certified(shop)[1]
+    assert (table, "another hash" in said) == ("sink/postgres://shop/public.rows", True)
+    assert _maintained(shop) == 2
+    assert sum("cannot be compared: the outbox no longer has" in said for _, said in _certified(shop)[1]) == 2
+
+
+def _maintained(shop: Shop) -> int:
+    """How many outboxes were cut, two weeks after their newest commits, and without their files since."""
+    for entry in shop.flow.place.path.glob("outbox/*/_delta_log/*.json"):
+        os.utime(entry, (entry.stat().st_atime, entry.stat().st_mtime - 14 * 86_400))
+    folders = ["--rules", str(shop.flow.root / "rules"), "--home", str(shop.flow.home)]
+    done = shop.relays.command("maintain", shop.flow.name, "--yes", *folders)
+    assert done.code == 0, done.said
+    for folder in shop.flow.place.path.glob("outbox/*/"):
+        live = {Path(path).name for path in DeltaTable(str(folder)).file_uris()}
+        for file in (file for file in folder.glob("*.parquet") if file.name not in live):
+            file.unlink()
+    return done.said.count("old chunks")
+
+
+def _certified(shop: Shop) -> tuple[str, list[tuple[str | None, str]]]:
+    home = shop.flow.place
+    found = audit(shop.flow.name, shop.flow.home, deep=True, targets=partial(held_by, home))
+    assert found is not None
+    return found.verdict, [(one.table, one.what) for one in found.findings]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +70,9 @@ def test_an_epoch_reads_no_more_rows_than_the_rule_allows(spark: SparkSession, p
     fakes.append(flow.name, events)
     done = run(spark, flow)
     assert [epoch.read for epoch in done.epochs] == [MOST, MOST, 1]
+    ends = [json.loads(json.loads(row.body)["entry"].split("\n")[2])["rows"]
+            for row in flow.ledger().rows if row.kind == "commit"]  # fmt: skip
+    assert ends == [0, MOST, MOST * 2, MOST * 2 + 1], "offsets of epochs join on"
     assert not run(spark, flow).epochs
     assert len(rows_of(flow.sink())) == len(events)
 
@@ -106,6 +108,7 @@ def test_it_is_joined_with_a_table(spark: SparkSession, place: Path) -> None:
 def test_a_backfill_reads_it_again(spark: SparkSession, place: Path, point: str | None) -> None:
     flow, events = flow_of(place, sql="SELECT window.start AS start, k, count(*) AS c, sum(v) AS total, max(n) AS top "
                            "FROM events GROUP BY window(at, '1 minute'), k"), some()  # fmt: skip
+    flow.settings = {"epoch": {"max_rows": 3 * MOST}}  # two epochs
     late = [event(5, "a", 64.0, 1), event(70, "b", 128.0, 2)]
     fakes.append(flow.name, [*events, event(1000), *late])
     run(spark, flow)
@@ -145,13 +148,3 @@ def told(words: list[str]) -> Any:
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
-
-
-def test_offsets_of_an_epoch_join_on(spark: SparkSession, place: Path) -> None:
-    flow = flow_of(place, sql=STATELESS)
-    fakes.append(flow.name, some(10))
-    run(spark, flow)
-    ends = [json.loads(json.loads(row.body)["entry"].split("\n")[2])["rows"]
-            for row in flow.ledger().rows if row.kind == "commit"]  # fmt: skip
-    assert ends == [0, 4, 8, 10]
-    assert all(one < other for one, other in pairwise(ends))

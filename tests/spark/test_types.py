@@ -51,7 +51,7 @@ def rows(spark: SparkSession, root: Path) -> DataFrame:
     return table(spark, str(root / "values"))
 
 
-FEW = ("FLOAT", "DECIMAL(38,38)", "STRING", "TIMESTAMP", "VARIANT", "nested in each other", "VARIANT nested")
+FEW = ("FLOAT", "DECIMAL(38,38)", "TIMESTAMP", "nested in each other", "VARIANT nested")
 
 
 @pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.prove)], ids=["few", "every"])
@@ -353,7 +353,10 @@ def test_a_class_has_values_of_every_type(spark: SparkSession, place: Path, rows
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [("CAST(X'80' AS STRING)", "text that is UTF-8"), ("timestamp_micros(-99999999999999999)", "year 1")],
+    [
+        ("CAST(X'80' AS STRING)", "text that is UTF-8"),
+        pytest.param("timestamp_micros(-99999999999999999)", "year 1", marks=pytest.mark.prove),
+    ],
 )
 def test_a_class_is_not_given_what_python_has_not(spark: SparkSession, place: Path, value: str, said: str) -> None:
     flow = Flow(place, sinks=1, stream={"lateness": "0 seconds"})

@@ -53,7 +53,6 @@ def _alter(spark: SparkSession, flow: Flow, changes: list[str]) -> None:
 @pytest.mark.parametrize(
     ("kind", "change", "point"),
     [
-        ("stateless", "wider", "intent.after"),
         ("kept", "wider", "state.after"),
         *(
             pytest.param(kind, change, point, marks=pytest.mark.prove)

@@ -2,6 +2,8 @@
 
 Usage: python -m support.many {run|reset} ROOT RULE...   (`run` exits with the worst of the rules' exit codes)
 
+RULE:reset resets that rule while the others run.
+
 With SUPPORT_WITHOUT_LOCK set it works beside whoever holds the rules, as where a store gives no lock. SUPPORT_MASTER:
 Spark's master in place of local[2].
 """
@@ -39,6 +41,7 @@ def main(how: str, root: Path, names: list[str]) -> int:
     epoch.compact = _where_the_name_asks
     if os.environ.get("SUPPORT_WITHOUT_LOCK"):
         lock.held = lambda *_: nullcontext()
+    names, hows = [name.partition(":")[0] for name in names], [name.partition(":")[2] or how for name in names]
     rules = [load_rule(root / "rules" / f"{name}.yaml", os.environ) for name in names]
     session = root_session(os.environ.get("SUPPORT_MASTER", "local[2]"), rules, backlog=0)
 
@@ -47,7 +50,7 @@ def main(how: str, root: Path, names: list[str]) -> int:
             session, rules[index], root / "home", f"many-{os.getpid()}", lambda epoch: print(epoch, flush=True)
         )
         try:
-            run.run() if how == "run" else run.reset(keep_output=False)
+            run.run() if hows[index] == "run" else run.reset(keep_output=False)
         except FloodmarkError as fault:
             traceback.print_exc()
             return fault.exit_code

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import psycopg
@@ -24,9 +25,7 @@ PLACES = "/usr/lib/postgresql"
 LIMIT = 60.0
 SETTINGS = {
     "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "wal_level": "logical",
-    "max_replication_slots": "40",
-    "max_wal_senders": "20", "max_connections": "60", "shared_buffers": "32MB", "wal_receiver_status_interval": "1",
-    "autovacuum": "off", "timezone": "UTC",
+    "max_replication_slots": "40", "max_wal_senders": "20", "max_connections": "60", "shared_buffers": "32MB",
 }  # fmt: skip
 
 
@@ -158,3 +157,57 @@ def served(place: Path) -> Iterator[str]:
     """The URI of an empty database, for SQLAlchemy."""
     with started(place) as server:
         yield server.uri.replace("postgresql:", "postgresql+psycopg2:")
+
+
+class Writers:
+    """Transactions side by side that insert rows, with savepoints, roll-backs and commits in any order."""
+
+    def __init__(self, server: Server, table: str, random: Random, most: int = 6, first: int = 0):
+        self._server, self._table, self._random, self._most = server, table, random, most
+        self._open: list[psycopg.Connection[Any]] = []
+        self._next = first
+
+    def act(self, steps: int) -> None:
+        for _ in range(steps):
+            self._step()
+
+    def _step(self) -> None:
+        what = self._random.random()
+        if not self._open or (what < 0.2 and len(self._open) < self._most):
+            self._open.append(psycopg.connect(self._server.uri))
+        one = self._random.choice(self._open)
+        if what < 0.7:
+            self._insert(one)
+        elif what < 0.8:
+            self._insert_and_return(one)
+        else:
+            (one.rollback if what > 0.95 else one.commit)()
+            one.close()
+            self._open.remove(one)
+
+    def _insert(self, one: psycopg.Connection[Any]) -> None:
+        for _ in range(self._random.choice([1, 1, 3])):
+            one.execute(f"INSERT INTO {self._table} (at, k, v, n) VALUES (now(), 'a', 1, {self._next})")
+            self._next += 1
+
+    def _insert_and_return(self, one: psycopg.Connection[Any]) -> None:
+        """Within a savepoint, which is released or rolled back."""
+        one.execute("SAVEPOINT s")
+        self._insert(one)
+        one.execute(f"{self._random.choice(['RELEASE', 'ROLLBACK TO'])} s")
+
+    def forget(self) -> None:
+        """What is open is lost, such as when the server was killed."""
+        for one in self._open:
+            one.close()
+        self._open.clear()
+
+    def __enter__(self) -> Writers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """All that are open commit."""
+        for one in self._open:
+            one.commit()
+            one.close()
+        self._open.clear()

@@ -35,9 +35,18 @@ class Relays:
 
     def _started(self, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
         folders = ["--rules", str(self.root / "rules"), "--home", str(self.root / "home")]
+        return self._command("relay", self.rule, *folders, *arguments, **env)
+
+    def command(self, *arguments: str) -> Done:
+        """Any command, to its end."""
+        process = self._command(*arguments)
+        said, _ = process.communicate(timeout=10 * LIMIT)
+        return Done(process.returncode, said.decode())
+
+    def _command(self, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
         paths = {"PYTHONPATH": str(CHECKOUT / "jobs"), "TZ": "UTC"}
         return subprocess.Popen(
-            [sys.executable, "-c", "from floodmark.cli import main; main()", "relay", self.rule, *folders, *arguments],
+            [sys.executable, "-c", "from floodmark.cli import main; main()", *arguments],
             env={**os.environ, **paths, **self.env, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 

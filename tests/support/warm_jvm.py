@@ -32,12 +32,10 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None
 
 
 def main() -> None:
-    from floodmark.spark.session.session import root_session
-    from support.flow import Flow
+    from support.roomy import roomy_session
 
     with tempfile.TemporaryDirectory() as place:
-        rule = Flow(Path(place), settings={"spark": {"driver_memory": "2g"}}).rule()
-        session = root_session("local[2]", [rule])
+        session = roomy_session(Path(place))
         gateway = session.sparkContext._gateway
         assert gateway is not None
         session.stop()

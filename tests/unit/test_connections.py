@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from floodmark.connectors.kafka.settings import client_settings, spark_settings
 from floodmark.connectors.ports import connections
+from floodmark.connectors.sources.kafka.settings import client_settings, spark_settings
 from floodmark.core.application.connections import Connection, connection_in, connection_of
 from floodmark.errors import Refused
 

@@ -14,9 +14,9 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 from support.flow import HOPPING, OVER, TUMBLING, Flow
 
+from floodmark.connectors.delta.lookups import LookupTable
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.source import DeltaSource
-from floodmark.connectors.lookups import LookupTable
 from floodmark.connectors.planning import checkpoint
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Counts, Pinned

@@ -18,13 +18,13 @@ import pytest
 from pyarrow import parquet
 from pydantic import ValidationError
 
-from floodmark.connectors.files import journal as journals
-from floodmark.connectors.files.folder import File
-from floodmark.connectors.files.journal import Journal, Listed, Offset
-from floodmark.connectors.files.options import WrittenFiles
-from floodmark.connectors.files.source import FilesSource
-from floodmark.connectors.files.unread import extended, is_settled, unread, within
 from floodmark.connectors.planning.epochends import steps
+from floodmark.connectors.sources.files import journal as journals
+from floodmark.connectors.sources.files.folder import File
+from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
+from floodmark.connectors.sources.files.options import WrittenFiles
+from floodmark.connectors.sources.files.source import FilesSource
+from floodmark.connectors.sources.files.unread import extended, is_settled, unread, within
 from floodmark.core.rules.rule import EpochLimits, Stream
 from floodmark.errors import HistoryGone, NotThereYet, Refused, TableBroken, WrongColumn
 
@@ -135,8 +135,8 @@ def test_a_damaged_list_is_named(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from floodmark.connectors.files.folder import File
-from floodmark.connectors.files.journal import Journal, Listed
+from floodmark.connectors.sources.files.folder import File
+from floodmark.connectors.sources.files.journal import Journal, Listed
 journal = Journal.load(Path(sys.argv[1]))
 while True:
     count = len(journal.files)
@@ -231,7 +231,7 @@ def test_a_file_that_is_being_written_is_not_read(tmp_path: Path, monkeypatch: p
     assert not dropped.source.news(dropped.at) and dropped.read() == []
     assert dropped.source.backlog(dropped.at).text == "nothing new (1 file not settled yet)"
     now = time.time_ns()
-    monkeypatch.setattr("floodmark.connectors.files.source.time.time_ns", lambda: now + 11 * SECOND)
+    monkeypatch.setattr("floodmark.connectors.sources.files.source.time.time_ns", lambda: now + 11 * SECOND)
     assert dropped.read() == ["a.json"]
 
 
@@ -344,7 +344,7 @@ def test_a_file_that_is_as_it_was_is_not_read_for_its_checksum_again(
     dropped.drop("a.json")
     dropped.read()
     dropped.begin()
-    monkeypatch.setattr("floodmark.connectors.files.source.sha256_of", lambda root, path: pytest.fail(path))
+    monkeypatch.setattr("floodmark.connectors.sources.files.source.sha256_of", lambda root, path: pytest.fail(path))
     assert dropped.read() == ["a.json"]
 
 

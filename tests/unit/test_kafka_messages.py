@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from floodmark.connectors.ports.target import Layout, Operation
-from floodmark.connectors.python.rows import table_of
+from floodmark.connectors.sources.python.rows import table_of
 from floodmark.connectors.targets.kafka.messages import key_of, records_of, row_in
 from floodmark.connectors.targets.values.jsonvalues import json_rows, json_text, row_of
 from floodmark.core.relay.positions import Position

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from floodmark.connectors.kafka.offsets import (
+from floodmark.connectors.sources.kafka.offsets import (
     Ends,
     KafkaOffset,
     Range,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.connectors.python.rows import table_of
+from floodmark.connectors.sources.python.rows import table_of
 from floodmark.connectors.targets.files.folder import Folder
 from floodmark.connectors.targets.files.formats import read, write
 from floodmark.core.relay.manifests import (

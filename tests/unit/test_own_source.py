@@ -17,10 +17,10 @@ import yaml
 from support.shopserver import CLASS, COLUMNS, Shop, orders, shop
 
 from floodmark.connectors.ports.registry import source
-from floodmark.connectors.python.offsets import beyond, checked, line, parsed, reaches
-from floodmark.connectors.python.options import check_class
-from floodmark.connectors.python.rows import schema_of, table_of
-from floodmark.connectors.python.source import PythonSource
+from floodmark.connectors.sources.python.offsets import beyond, checked, line, parsed, reaches
+from floodmark.connectors.sources.python.options import check_class
+from floodmark.connectors.sources.python.rows import schema_of, table_of
+from floodmark.connectors.sources.python.source import PythonSource
 from floodmark.core.lifecycle.changes import check_edit
 from floodmark.core.process import loading
 from floodmark.core.rules.kinds import connections_of

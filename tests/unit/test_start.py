@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from floodmark.connectors.delta.lookups import LookupTable
 from floodmark.connectors.delta.source import first_not_before
-from floodmark.connectors.lookups import LookupTable
 from floodmark.core.committimes import committed, in_commit_from
 from floodmark.core.rules.model import Lookup
 from floodmark.errors import HistoryGone, TableBroken

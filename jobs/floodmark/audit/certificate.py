@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.audit import logreader
-from floodmark.audit.effects.accounts import Accounts, account_log, others_in, outboxes
+from floodmark.audit.effects.accounts import Accounts, account_log, others_in, outboxes, targets_in
 from floodmark.audit.effects.effects import Effects
 from floodmark.audit.evidence import Finding, Row, TableLog, Tally, Verdict, worst
 from floodmark.audit.forgotten import forgotten
@@ -16,6 +16,7 @@ from floodmark.audit.ledger.balance import balanced, excess_rejections, refilled
 from floodmark.audit.ledger.chain import chained, counted_rows, misshapen
 from floodmark.audit.ledger.named import address_of, ids_of, named_in
 from floodmark.audit.ledger.story import Generation, Story
+from floodmark.audit.targets import Targets, check_target
 from floodmark.redaction import redacted
 
 PARTS = ("read", "filtered", "dropped", "folded", "late", "dead")
@@ -70,10 +71,13 @@ def _generation(one: Generation) -> dict[str, Any]:
     }
 
 
-def audit(rule: str, home: Path, deep: bool, accounts: Accounts | None = None) -> Certificate | None:
+def audit(
+    rule: str, home: Path, deep: bool, accounts: Accounts | None = None, targets: Targets | None = None
+) -> Certificate | None:
     """The certificate of a rule whose ledger lies in `home`; None where it has none. Reads, and writes nothing.
 
     `accounts`: ask a sink that is no Delta table for the account of its writes. Without them such a sink is unknown.
+    `targets`: ask a target outside of the lake what it has, if `deep`. Without them only its outbox is checked.
     """
     root = str(home / rule)
     try:
@@ -92,14 +96,16 @@ def audit(rule: str, home: Path, deep: bool, accounts: Accounts | None = None) -
     certificate = Certificate(rule, deep, found.id, len(found.rows), head, [])
     certificate.findings += [*_nothing(found.rows), *chained(found.rows), *counted_rows(found.rows, found.counted)]
     try:
-        _follow(certificate, found, root, accounts)
+        effects = _follow(certificate, found, root, accounts)
+        if deep and targets is not None:
+            certificate.findings += _of_targets(found, effects, targets)
     except Exception as fault:  # whatever forged rows or metadata lead to: it is never the end of an audit
         what = redacted(f"ledger and logs cannot be followed ({type(fault).__name__}: {fault})")
         certificate.findings.append(Finding("broken", what))
     return certificate
 
 
-def _follow(certificate: Certificate, found: logreader.LedgerRead, root: str, accounts: Accounts | None) -> None:
+def _follow(certificate: Certificate, found: logreader.LedgerRead, root: str, accounts: Accounts | None) -> Effects:
     """What the rows tell, held against the tables."""
     story = Story(found.rows)
     certificate.findings += [*story.findings, *(one for epoch in story.epochs for one in balanced(epoch))]
@@ -116,6 +122,15 @@ def _follow(certificate: Certificate, found: logreader.LedgerRead, root: str, ac
     certificate.findings += forgotten(effects.tables, certificate.deep)
     if certificate.deep:
         certificate.findings += _recomputed(effects, story, found.id)
+    return effects
+
+
+def _of_targets(found: logreader.LedgerRead, effects: Effects, targets: Targets) -> Iterator[Finding]:
+    """What the targets of the newest text have."""
+    story = effects.story
+    for table, sink in targets_in(story).items():
+        newest = story.generations[-1].number
+        yield from check_target(table, sink, effects.tables.log(table, newest), found.rows, found.id, targets)
 
 
 def _nothing(rows: list[Row]) -> Iterator[Finding]:

@@ -91,9 +91,15 @@ def text_now(text: str, head: Head, rule: Rule) -> Rule:
         name: _address_now(stream, rule.streams.get(name), ids.get(name)) if name in known else stream
         for name, stream in found.streams.items()
     }
+    streams |= {name: _source_now(one, rule.streams.get(name)) for name, one in streams.items() if one.landing}
     pinned = {name: one.table for name, one in head.pinned.items()}
     lookups = {name: _address_now(one, rule.lookups.get(name), pinned.get(name)) for name, one in found.lookups.items()}
     return found.model_copy(update={"streams": streams, "lookups": lookups})
+
+
+def _source_now(then: Stream, now: Stream | None) -> Stream:
+    """A landed stream at the current address of its source: offsets are those of the landing."""
+    return then if now is None or now.kind != then.kind else then.model_copy(update={"address": now.address})
 
 
 def _address_now(then: Read, now: Read | None, id_: str | None) -> Read:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from floodmark.connectors.columns import check_columns, check_names
+from floodmark.connectors.delta.lookups import LookupTable, check_lookups
 from floodmark.connectors.delta.sink import delta_sinks
-from floodmark.connectors.lookups import LookupTable, check_lookups
 from floodmark.connectors.ports.registry import open_sink, sinks, sources
 from floodmark.core.lifecycle.life import check_living
 from floodmark.core.protocol.entry import Entry

@@ -65,6 +65,10 @@ class Home:
         """The outbox of a target; None of any other sink."""
         return None if sink.outbox is None else self.path / sink.outbox
 
+    def landing(self, stream: str) -> str:
+        """The table to which the stream's rows are copied first, if it has a landing."""
+        return str(self.path / "landing" / stream)
+
     def state(self, generation: int, name: str) -> str:
         return str(self.path / "state" / f"g{generation}" / name)
 

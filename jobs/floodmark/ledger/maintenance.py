@@ -37,7 +37,7 @@ from floodmark.core.lifecycle.cleanup import (
 )
 from floodmark.core.lifecycle.retention import FILES, LOG, retention_us
 from floodmark.core.protocol.crashpoints import reach
-from floodmark.core.protocol.places import TableName
+from floodmark.core.protocol.places import TableName, other_sinks
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life, Tended
 from floodmark.core.protocol.recovery import app_id, check_tables
@@ -52,6 +52,7 @@ from floodmark.ledger.delta.syncing import sync_table
 from floodmark.ledger.dropping import OF_OBJECTS, Owned, not_ours, owned
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
+from floodmark.ledger.landings import Cut, LandedTable, cut, due_cut
 from floodmark.ledger.ledger import Ledger, LedgerReader
 
 Say = Callable[[str], None]
@@ -63,7 +64,7 @@ NO_HOOK = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs
 class TableWork:
     """Pending work on a table. `small`: files worth joining; `files`: to remove; `entries`: of its log, to cut.
 
-    beyond: features of the table that delta-rs does not write, so its files are not changed.
+    beyond: features of the table that delta-rs does not write, so its files are not changed. cut: of a landing.
     """
 
     name: str
@@ -73,6 +74,7 @@ class TableWork:
     log_from: int
     entries: int
     beyond: str = ""
+    cut: Cut | None = None
 
 
 @dataclass(frozen=True)
@@ -85,11 +87,12 @@ class TableDone:
 
 @dataclass(frozen=True)
 class Maintenance:
-    """The upkeep of one rule: retention, what others need of its sinks (by `identity`), and their other writers."""
+    """The upkeep of one rule: retention, needs of its tables (by `identity`), their other writers, landings by head."""
 
     how: CleanUp
     needs: Mapping[str, Need]
     others: Mapping[str, str]
+    landings: Callable[[Head], list[LandedTable]] = lambda _: []
 
     def pending(self, ledger: LedgerReader, home: Home) -> tuple[list[TableWork], dict[str, str]]:
         """The pending work, and by name the tables that are left alone, with the reason. Writes nothing.
@@ -105,7 +108,9 @@ class Maintenance:
             why = _not_here(one) or not_ours(one, ledger.id, self.others)
             left |= {one.name: why} if why else {}
         work = [self._work_on(one) for one in mine if one.name not in left]
-        kinds = {one.name: one.other_kind for one in known if one.other_kind is not None}
+        work += [self._work_on(Owned(one.name, one.address, ""), due_cut(one)) for one in self.landings(head)]
+        outboxes = {name for name, sink in other_sinks(head).items() if sink.outbox}
+        kinds = {one.name: one.other_kind for one in known if one.other_kind and one.name not in outboxes}
         left |= {name: f"it is a {kind} sink, which Floodmark does not maintain" for name, kind in kinds.items()}
         return work, left
 
@@ -143,17 +148,20 @@ class Maintenance:
         """What others need of a table."""
         return self.needs.get(identity(address), Need())
 
-    def _work_on(self, one: Owned) -> TableWork:
+    def _work_on(self, one: Owned, old: Cut | None = None) -> TableWork:
         with _working(one.address):
             table = DeltaTable(one.address)
             beyond = _beyond(table)
-            small = 0 if beyond or TableName.parse(one.name).is_state else _small(table)
+            small = 0 if beyond or TableName.parse(one.name).is_written_by_runs else _small(table)
             files = () if beyond else tuple(self._removable(table, one.address))
             coming = table.version() + (small > 1)  # of the checkpoint, if one will be made
             begins, entries = self._log(table, one.address, None if beyond else coming)
-        return TableWork(one.name, one.address, small, files, begins, entries, beyond)
+        return TableWork(one.name, one.address, small, files, begins, entries, beyond, old)
 
     def _tend(self, rule: str, one: TableWork, say: Say) -> TableDone:
+        if one.cut is not None:
+            say(f"{table_label(one.name)}: removing {one.cut.chunks} old chunks")
+            cut(rule, one.cut)
         if one.small > 1:
             say(f"{table_label(one.name)}: compacting {one.small} small files")
             _compact(one.address)
@@ -219,8 +227,9 @@ def _recorded(ledger: LedgerReader, one: Owned | TableWork) -> int | None:
 
 def _check_story(ledger: LedgerReader, due: list[TableWork]) -> None:
     """Raise if a table or the ledger was restored from an older copy: files of a newer one may still exist."""
-    ids = {one.name: ledger.begun.table_ids[one.name] for one in due}
-    recorded = {one.name: _recorded(ledger, one) for one in due}
+    known = ledger.begun.table_ids
+    recorded = {one.name: _recorded(ledger, one) for one in due if one.name in known}
+    ids = {name: known[name] for name in recorded}
     check_tables(replace(ledger.begun, table_ids=ids), recorded, ids, {})
 
 

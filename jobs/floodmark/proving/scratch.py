@@ -120,7 +120,8 @@ def placed(rule: Rule, name: str, scratch: Scratch, files: int | None) -> Rule:
 
 
 def _stream(stream: Stream, address: str) -> Stream:
-    return stream.model_copy(update={"kind": "delta", "address": address, "options": {}, "start": FIRST})
+    own = {"kind": "delta", "address": address, "options": {}, "start": FIRST, "landing": None, "changes": False}
+    return stream.model_copy(update=own)
 
 
 def _sink(sink: Sink, address: str) -> Sink:

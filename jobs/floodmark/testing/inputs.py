@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
+from floodmark.connectors.delta.changes import ADDED
 from floodmark.core.cases.casefile import CaseFile, Row, WrittenCaseEpoch
 from floodmark.core.cases.typedrows import typed
 from floodmark.core.rules.kinds import tables_read
@@ -57,7 +58,8 @@ def columns_of_inputs(rule: Rule, file: CaseFile) -> dict[str, Columns]:
     found, problems = {}, file.problems()
     for kind, name, address in _read(rule):
         try:
-            found[name] = _columns(kind, name, address, file.written.columns.get(name))
+            more = ADDED if kind == "stream" and rule.streams[name].changes else ()
+            found[name] = _columns(kind, name, address, file.written.columns.get(name), more)
         except ValueError as fault:
             problems.add(("schema", name), str(fault))
     problems.raise_any()
@@ -71,7 +73,8 @@ def _read(rule: Rule) -> Iterator[tuple[str, str, str | None]]:
     yield from (("lookup", name, lookup.address) for name, lookup in rule.lookups.items())
 
 
-def _columns(kind: str, name: str, address: str | None, given: Columns | None) -> Columns:
+def _columns(kind: str, name: str, address: str | None, given: Columns | None, more: Columns) -> Columns:
+    """`more`: columns that a stream has beside those of its table."""
     way = f"declare the columns: `schema: {{{name}: 'column TYPE, ...'}}`"
     if address is None:
         if given is None:
@@ -84,15 +87,15 @@ def _columns(kind: str, name: str, address: str | None, given: Columns | None) -
         return given or ()
     schema = table.schema().to_json()
     if given is not None:
-        _check_agrees(given, schema, address)
+        _check_agrees([column for column in given if column not in more], schema, address)
         return given
     try:
-        return declared(schema)
+        return (*declared(schema), *more)
     except ValueError as fault:
         raise ValueError(f"{kind} {name}: {address}: {fault}; {way} without it") from None
 
 
-def _check_agrees(given: Columns, schema: str, address: str) -> None:
+def _check_agrees(given: Sequence[Column], schema: str, address: str) -> None:
     """Raise ValueError for a type that is not the table's: such a case would show what no run does."""
     there = declared(schema, [column.name for column in given])
     types = {column.name: column.type for column in there}

@@ -9,7 +9,7 @@ from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from floodmark.connectors.python.author import Author, made
+from floodmark.connectors.sources.python.author import Author, made
 from floodmark.core.application.connections import Connection
 from floodmark.core.text.ddl import columns_of
 

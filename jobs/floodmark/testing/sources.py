@@ -14,8 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from floodmark.connectors.python.offsets import beyond, reaches
-from floodmark.connectors.python.options import check_class
+from floodmark.connectors.sources.python.offsets import beyond, reaches
+from floodmark.connectors.sources.python.options import check_class
 from floodmark.core.application.connections import Connection
 from floodmark.errors import FloodmarkError
 from floodmark.testing.ranges import SourceClass, request

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.connectors.ports.target import Layout, Operation
-from floodmark.connectors.python.author import Author, made
-from floodmark.connectors.python.options import methods_in
-from floodmark.connectors.python.rows import table_of
+from floodmark.connectors.sources.python.author import Author, made
+from floodmark.connectors.sources.python.options import methods_in
+from floodmark.connectors.sources.python.rows import table_of
 from floodmark.connectors.targets.python.options import check_target_class
 from floodmark.connectors.targets.python.portions import columns_of, no_rows, portion_of
 from floodmark.core.application.connections import Connection
@@ -97,7 +97,8 @@ class _Check:
     def _batch(self, number: int) -> Any:
         marked = [{**row, **({DELETE_COLUMN: False} if self._layout.key else {})} for row in self._rows]
         plain = table_of(columns_of(self._layout)[:-1], [marked])
-        one = Operation(f"{LEDGER}/{number}", _position(number), False, len(marked), lambda: iter(plain.to_batches()))
+        rows, count = (lambda: iter(plain.to_batches())), len(marked)
+        one = Operation(f"{LEDGER}/{number}", _position(number), False, None, False, count, rows)
         return portion_of(one, self._layout)
 
     def _expect(self, text: str | None, when: str) -> None:

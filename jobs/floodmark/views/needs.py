@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
+from floodmark.connectors.backlog.landings import landings
 from floodmark.connectors.delta.offsets import DeltaOffset
+from floodmark.connectors.relay.backlogs import outboxes
 from floodmark.core.lifecycle.cleanup import Need
 from floodmark.core.protocol.entry import NOWHERE
 from floodmark.core.protocol.places import places_of
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.rules.rule import Rule
+from floodmark.core.rules.rule import Rule, Stream
 from floodmark.core.text.addresses import identity
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.delta import tables
 from floodmark.ledger.home import Home
+from floodmark.ledger.landings import LandedTable
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.ledger.maintenance import Maintenance
 from floodmark.views.homes import homes
@@ -30,7 +34,28 @@ def maintenance_of(name: str, head: Head, rules: Sequence[Rule], root: Path) -> 
     files = {rule.rule for rule in rules}
     others = [rule for rule in rules if rule.rule != name]
     without_file = [rule for rule in begun if rule.rule not in files]
-    return Maintenance(how, needs_of(read, [*others, *begun], root), writers([*others, *without_file], name))
+    text = next((rule for rule in rules if rule.rule == name), head.rule)
+    of_outboxes = {identity(one.address): Need(since=one.folded) for one in outboxes(text, place)}
+    needs = needs_of(read, [*others, *begun], root) | dict(_of_landings(head, place)) | of_outboxes
+    kept = partial(_landings, text, place)
+    return Maintenance(how, needs, writers([*others, *without_file], name), kept)
+
+
+def _of_landings(head: Head, place: Home) -> Iterator[tuple[str, Need]]:
+    """Of a landing, its rule needs each version with rows, and the newest chunk, which says how far it was copied."""
+    for name, one in landings(head.rule, place).items():
+        since = min(one.cut(), one.newest().version)
+        yield identity(one.address), Need(since=since, readers=(f"landed rows of {name}, from version {since} on",))
+
+
+def _landings(text: Rule, place: Home, head: Head) -> list[LandedTable]:
+    """The landings and outboxes, with how long folded and shipped rows stay by the rule's present text."""
+    read = {} if head.rule.rebuild else head.lines_of(head.reads_from)
+    keeps = {name: one.landing.keep_us for name, one in text.streams.items() if one.landing}
+    return [
+        one.upkeep(line if (line := read.get(name, NOWHERE)) != NOWHERE else None, keeps.get(name))
+        for name, one in landings(head.rule, place).items()
+    ] + outboxes(text, place)
 
 
 def _begun(root: Path, but: str) -> Iterator[Rule]:
@@ -71,13 +96,20 @@ def _need(reader: Reader, rule: Rule, root: Path) -> Need:
     except FloodmarkError as fault:
         return Need(all_versions=True, readers=(f"{reader.text()}, and its position is unknown: {fault}",))
     head = ledger.head if ledger else None
+    if head is not None and not head.retired and reader.kind == "stream" and rule.streams[reader.name].landing:
+        return _to_land(reader, rule, root)
     if head is None or head.retired or head.seal is not None:  # it will start with the newest version
         return Need()
     if reader.kind == "lookup":
         return _pinned(reader, head)
     if rule.rebuild and head.open is None:
         return Need()
-    return _ahead(reader, head, corrects=rule.streams[reader.name].on_rewrite == "correct")
+    return _ahead(reader, head, corrects=_compares(rule.streams[reader.name]))
+
+
+def _compares(stream: Stream) -> bool:
+    """Whether the stream needs files that a commit removed: to correct what it read, or as the feed of that commit."""
+    return stream.changes or stream.on_rewrite == "correct"
 
 
 def _pinned(reader: Reader, head: Head) -> Need:
@@ -88,13 +120,25 @@ def _pinned(reader: Reader, head: Head) -> Need:
     return Need(versions=frozenset({pinned.version}), readers=(f"{reader.text()} at version {pinned.version}",))
 
 
+def _to_land(reader: Reader, rule: Rule, root: Path) -> Need:
+    """All data that is not in the reader's landing yet."""
+    one = landings(rule, Home(root, reader.rule)).get(reader.name)
+    if one is None:
+        return Need()
+    return _beyond(reader, DeltaOffset.parse(one.newest().end), "to land them")
+
+
 def _ahead(reader: Reader, head: Head, corrects: bool) -> Need:
     """All data after the last committed epoch, so that of an open one, too. For an open backfill, all from the
     start. A rule that corrects rewrites compares with what it has read, the version before."""
     line = head.lines_of(head.reads_from).get(reader.name, NOWHERE)
-    if line == NOWHERE or (at := DeltaOffset.parse(line)).table_id != _id(reader.sink):
+    return Need() if line == NOWHERE else _beyond(reader, DeltaOffset.parse(line), corrects=corrects)
+
+
+def _beyond(reader: Reader, at: DeltaOffset, why: str = "", corrects: bool = False) -> Need:
+    if at.table_id != _id(reader.sink):
         return Need()
-    who = (f"{reader.text()} from version {at.version} on",)
+    who = (f"{reader.text()} from version {at.version} on{why and f', {why}'}",)
     whole = frozenset({at.newest_read}) if at.snapshot or (corrects and at.newest_read >= 0) else frozenset[int]()
     return Need(since=at.version + at.snapshot, versions=whole, readers=who)
 

@@ -11,7 +11,7 @@ from typing import Any
 from floodmark.connectors.backlog.news import look
 from floodmark.core.protocol.expectations import expectation_results
 from floodmark.core.rules.rule import Lookup, Rule, Sink, StartAt, Stream
-from floodmark.core.rules.sinks.delivery import SinkDelivery, delivery
+from floodmark.core.rules.sinks.delivery import SinkDelivery, before_landing, delivery
 from floodmark.core.rules.sinks.sinkcolumns import describe_sink
 from floodmark.core.text.durations import format_duration
 from floodmark.errors import FloodmarkError
@@ -137,6 +137,9 @@ def _stream(name: str, stream: Stream) -> dict[str, Any]:
         "where": stream.where,
         "start": _start(stream.start),
         "distinct": _distinct(stream),
+        "changes": "the table's change feed" if stream.changes else None,
+        "landing": None if stream.landing is None else f"keep {_length(stream.landing.keep_us) or 'all rows'}",
+        "crash": before_landing(stream),
     }
 
 

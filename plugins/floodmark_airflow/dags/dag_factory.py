@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,16 +20,17 @@ from croniter import croniter  # type: ignore[import-untyped]
 
 from floodmark.core.rules.file.schedule import UPSTREAM
 from floodmark.core.rules.groups import groups, schedule_of, sources_of
+from floodmark.core.rules.kinds import targets
 from floodmark.core.rules.rule import AirflowSettings, AssetSchedule, Rule, load_rules
 from floodmark.errors import Refused
 from floodmark.views.rules.downstream import Reader, readers, readers_of
-from floodmark_airflow.assets import asset, inlets, outlets
+from floodmark_airflow.assets import asset, inlets, outlets, target_asset
 from floodmark_airflow.dags.about import about, about_group, block, code
 from floodmark_airflow.dags.groups import GroupOutcomeOperator, GroupRunOperator
 from floodmark_airflow.naming import RUN, broken_dag_id, dag_id, group_id
 from floodmark_airflow.settings import rules_folder
 from floodmark_airflow.tasks.failures import on_failure
-from floodmark_airflow.tasks.operators import BrokenRuleOperator, FreshnessOperator, RuleRunOperator
+from floodmark_airflow.tasks.operators import BrokenRuleOperator, FreshnessOperator, RelayOperator, RuleRunOperator
 from floodmark_airflow.tasks.priority import LIVE_FIRST
 from floodmark_airflow.triggers.forms import form
 
@@ -137,6 +138,8 @@ def build(rule: Rule, read_by: Sequence[Reader] = ()) -> DAG:
             outlets=outlets(rule),
             **_tried([rule.airflow]),
         )
+        for relay in relays(rule, _tried([rule.airflow])):
+            run >> relay
         if rule.freshness is not None and rule.freshness.on_exceed == "fail":
             run >> FreshnessOperator(
                 task_id="freshness",
@@ -149,6 +152,22 @@ def build(rule: Rule, read_by: Sequence[Reader] = ()) -> DAG:
                 max_active_tis_per_dag=1,
             )
     return dag
+
+
+def relays(rule: Rule, tried: Mapping[str, Any], before: str = "relay") -> list[RelayOperator]:
+    """A task for each target, with retries of its own. `before`: what comes before the target's name in its id."""
+    return [
+        RelayOperator(
+            task_id=f"{before}.{sink.label}",
+            rule=rule,
+            target=sink.label,
+            trigger_rule="all_done",  # whatever became of the run: an earlier one may have left something
+            outlets=[target_asset(rule, sink)],
+            on_failure_callback=on_failure(),
+            **tried,
+        )
+        for sink in targets(rule)
+    ]
 
 
 def build_group(name: str, rules: Sequence[Rule]) -> DAG:
@@ -173,6 +192,9 @@ def build_group(name: str, rules: Sequence[Rule]) -> DAG:
             outlets=[asset for rule in rules for asset in outlets(rule)],
             **_tried([rule.airflow for rule in rules]),
         )
+        for rule in rules:
+            for relay in relays(rule, _tried([rule.airflow]), f"relay.{rule.rule}"):
+                run >> relay
         run >> GroupOutcomeOperator(
             task_id="outcome",
             trigger_rule="none_skipped",  # also after a failure

@@ -114,6 +114,36 @@ class FreshnessOperator(BaseOperator):
             Steps(self.rule, context, self.log).judge()
 
 
+class RelayOperator(BaseOperator):
+    """Ships what the rule has committed to one target, whatever became of the run. Needs no JVM.
+
+    It is skipped if the target has got nothing since its last asset event; the run itself ships, too.
+    """
+
+    def __init__(self, *, rule: Rule, target: str, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.rule, self.target = rule, target
+
+    def execute(self, context: Context) -> None:
+        from floodmark.connectors.relay.relaying import target_named
+        from floodmark.connectors.relay.shipping import ship_one
+        from floodmark.ledger.home import Home
+        from floodmark_airflow.tasks.reporting import note_shipped
+
+        if is_dry(context):
+            raise AirflowSkipException("a dry run ships nothing")
+        sink = target_named(self.rule, self.target)
+        home = Home(settings.home_folder(), self.rule.rule)
+        shipped = ship_one(self.rule, sink, home)
+        with translated():
+            if shipped.fault is not None:
+                raise shipped.fault
+            news = note_shipped(context["outlet_events"], self.rule, sink, home)
+        self.log.info("rule %s: %s", self.rule.rule, shipped.text() or f"target {self.target}: nothing new to ship")
+        if not news:
+            raise AirflowSkipException("the target has got nothing since its last asset event")
+
+
 def stale_ok(rules: Sequence[Rule]) -> list[str]:
     """The command line option that leaves the freshness check to others."""
     return ["--stale-ok"] if any(rule.freshness for rule in rules) else []

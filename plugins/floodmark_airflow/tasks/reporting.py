@@ -15,18 +15,20 @@ from floodmark.core.protocol.tally import Corrected, Ended, corrected, ended, su
 from floodmark.core.rules.kinds import tables_written
 from floodmark.core.text.addresses import location
 from floodmark.views.formats import iso
-from floodmark_airflow.assets import asset
+from floodmark_airflow.assets import asset, target_asset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from airflow.sdk import Asset
     from airflow.sdk.types import OutletEventAccessorsProtocol
 
     from floodmark.core.lifecycle.freshness import Fresh
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.protocol.records.rows import Row
-    from floodmark.core.rules.rule import Rule
+    from floodmark.core.rules.rule import Rule, Sink
+    from floodmark.ledger.home import Home
     from floodmark_airflow.tries import Tries
 
 PREFIX = "floodmark"
@@ -142,6 +144,23 @@ def note_events(events: OutletEventAccessorsProtocol, rule: Rule, head: Head, ep
         events[asset(address)].extra.update(_extra(rule, head, epochs, name_at(head, location(address))))
 
 
+def note_shipped(events: OutletEventAccessorsProtocol, rule: Rule, sink: Sink, home: Home) -> bool:
+    """Add the target's position to its asset event. False if it has got nothing since the last one."""
+    from floodmark.connectors.relay.memory import recall
+
+    folder = home.outbox(sink)
+    memory = None if folder is None else recall(folder)
+    if memory is None or memory.position is None or memory.at is None or not memory.position.seq:
+        return False
+    found = target_asset(rule, sink)
+    last = newest_event_of(found)
+    if last is not None and last > datetime.fromisoformat(memory.at):
+        return False
+    position = memory.position
+    events[found].extra.update({"rule": rule.rule, "generation": position.generation, "epoch": position.epoch})
+    return True
+
+
 def _tables(rule: Rule) -> list[str]:
     """Addresses of the sinks that are assets."""
     return [str(sink.address) for sink in tables_written(rule)]
@@ -149,9 +168,13 @@ def _tables(rule: Rule) -> list[str]:
 
 def newest_event(address: str) -> datetime | None:
     """Time of the last asset event of a sink; None: never. Airflow answers, through the task's supervisor."""
+    return newest_event_of(asset(address))
+
+
+def newest_event_of(told: Asset) -> datetime | None:
+    """The same for an asset."""
     from airflow.sdk.execution_time.context import InletEventsAccessor
 
-    told = asset(address)
     events = InletEventsAccessor(told.name, told.uri).ascending(False).limit(1)
     return events[0].timestamp if len(events) else None
 

@@ -64,6 +64,15 @@ def outboxes(story: Story, root: str) -> dict[str, str]:
     return {id_: places[name] for name, id_ in ids if name in places}
 
 
+def targets_in(story: Story) -> dict[str, Sink]:
+    """The sinks of the newest text that are targets, by the ledger's name."""
+    last = story.generations[-1] if story.generations else None
+    bodies = [] if last is None else [last.begun, *(epoch.intent for epoch in last.epochs)]
+    text = next((body["rule"] for body in reversed(bodies) if "rule" in body), None)
+    sinks = {} if text is None else other_sinks(json.loads(text)["sinks"])
+    return {name: sink for name, sink in sinks.items() if sink.get("outbox")}
+
+
 def _others(story: Story) -> dict[str, Sink]:
     bodies = [body for one in story.generations for body in (one.begun, *(epoch.intent for epoch in one.epochs))]
     newest_last = {str(body["rule"]): i for i, body in enumerate(bodies) if "rule" in body}

@@ -7,7 +7,7 @@ from typing import Any
 from floodmark.audit.effects.moves import Allowance
 from floodmark.audit.effects.sinktables import PREFIX, Sink, Sinks
 from floodmark.audit.effects.undone import is_allowed, is_undo
-from floodmark.audit.evidence import LogEntry, Tally
+from floodmark.audit.evidence import LogEntry, TableLog, Tally
 from floodmark.audit.ledger.named import ATTEMPTS, BACKFILLS, SEAL, Named
 from floodmark.audit.ledger.story import Epoch, Generation
 
@@ -18,6 +18,16 @@ def is_forget(entry: LogEntry, table: str, ledger: str) -> bool:
     return not table.startswith(PREFIX) and any(
         app.startswith(ours) and app.endswith("/forget") for app, _ in entry.transactions
     )
+
+
+def is_cut(entry: LogEntry, ledger: str) -> bool:
+    """Whether the commit takes old portions out of an outbox. The target has these: its own check compares it."""
+    return any(app.startswith(f"floodmark/{ledger}/outbox/") and app.endswith("/cut") for app, _ in entry.transactions)
+
+
+def cut_before(log: TableLog, ledger: str) -> int:
+    """The first version of an outbox whose rows are all there."""
+    return max((entry.transactions[0][1] for entry in log.entries if is_cut(entry, ledger)), default=0)
 
 
 def epoch_in(generation: Generation, number: int) -> Epoch | None:

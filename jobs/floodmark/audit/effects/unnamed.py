@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from floodmark.audit.effects.allowed import epoch_in, excused, is_forget, of_sink, qos_of, undone_in
+from floodmark.audit.effects.allowed import epoch_in, excused, is_cut, is_forget, of_sink, qos_of, undone_in
 from floodmark.audit.effects.findings import Findings
 from floodmark.audit.effects.ledgertables import Tables
 from floodmark.audit.effects.logs import owned_since
@@ -37,7 +37,8 @@ class Unnamed:
         log, story = self.log, self.tables.story
         known, replayed = self.tables.known(log.address), self.tables.replayed(log)
         since = owned_since(log, self.tables.ledger, adopted_from(story.generations, self.table))
-        mine = (entry for entry in log.entries if not is_forget(entry, self.table, self.tables.ledger))
+        ledger = self.tables.ledger
+        mine = (one for one in log.entries if not is_forget(one, self.table, ledger) and not is_cut(one, ledger))
         for entry in (entry for entry in mine if entry.version >= since.possibly):
             with self.notes.followed(self.table, entry.version, self._epoch_of(entry)):
                 self._check_unnamed(entry, known, entry.version >= since.surely)

@@ -138,8 +138,12 @@ def _offsets(epoch: Epoch) -> Problems:
 
 
 def _kinds(epoch: Epoch) -> dict[str, str]:
-    """Stream → its kind of source."""
-    return {name: str(stream.get("kind", "delta")) for name, stream in epoch.rule["streams"].items()}
+    """Stream → its kind of source; a landing is a Delta table."""
+    streams = epoch.rule["streams"].items()
+    return {
+        name: "delta" if stream.get("landing") is not None else str(stream.get("kind", "delta"))
+        for name, stream in streams
+    }
 
 
 def _moved(name: str, one: Place | str | None, other: Place | str | None, read: int) -> Problems:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,10 +39,11 @@ def audit(
     from floodmark.audit.evidence import EXIT_CODES
     from floodmark.cli.shared.selection import not_run
     from floodmark.connectors.ports.registry import account
+    from floodmark.connectors.relay.holding import held_by
     from floodmark.ledger.home import Home
 
     place = Home(home.absolute(), name)
-    found = audited(name, place.root, deep, accounts=account)
+    found = audited(name, place.root, deep, accounts=account, targets=partial(held_by, place))
     if found is None:
         raise not_run(place.root, name)
     code = EXIT_CODES[found.verdict]

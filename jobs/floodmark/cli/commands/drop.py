@@ -28,7 +28,11 @@ def drop(
         typer.Option("--all", help="Remove all data of the rule: these, late and dead rows, and finally the ledger."),
     ] = False,
     leave_others: Annotated[
-        bool, typer.Option("--leave-others", help="Skip sinks that the rule doesn't own, instead of refusing.")
+        bool,
+        typer.Option(
+            "--leave-others",
+            help="Skip sinks that the rule doesn't own, and slots that can't be dropped, instead of refusing.",
+        ),
     ] = False,
     *,
     change: rulechange.Change,
@@ -40,6 +44,7 @@ def drop(
 
     Example: `floodmark drop departure_delays --state`, `floodmark drop departure_delays --all --dry-run`
     """
+    from floodmark.connectors.ports.releasing import kept_elsewhere, release
     from floodmark.core.lifecycle.life import check_droppable
     from floodmark.ledger import dropping
     from floodmark.ledger.home import Home
@@ -66,16 +71,19 @@ def drop(
             output.say(
                 f"{name}: an unfinished drop of {', '.join(map(table_label, head.dropping.tables))} is finished first"
             )
-        _announce(place, found, everything)
+        _announce(place, found, kept_elsewhere(head.rule, place) if everything else None)
         readers.describe(NO_TABLE, NO_TABLE, "it gets no new rows")
     if change.dry_run:
         return output.print_json(facts) if change.as_json else None
     rulechange.confirm(change.yes, "drop asks for confirmation before it removes tables")
     with rulechange.held_ledger(place, change.run) as ledger:
         dropping.finish(ledger, place, others)
+        left = release(head.rule, place, leave_others) if everything else []
         dropping.drop(ledger, place, _drop_plan(ledger, place, parts, others, leave_others), others, everything)
     if change.as_json:
         return output.print_json(facts)
+    for why in left:
+        output.say(f"{name}: {why}")
     return output.say(
         _report(name, everything, change.rules) if found.tables or everything else f"{name}: nothing was dropped"
     )
@@ -106,12 +114,16 @@ def _drop_plan(
     return found
 
 
-def _announce(place: Home, found: DropPlan, everything: bool) -> None:
+def _announce(place: Home, found: DropPlan, elsewhere: list[str] | None) -> None:
+    """`elsewhere`: what the rule's sources keep; None if the home stays."""
     output.say(f"{place.rule}: drop permanently removes:")
     for one in found.tables:
         output.say(f"  {table_label(one.name)}: {one.address}")
-    if everything:
-        output.say(f"  home: {place.path}, with state, late and dead rows, and the ledger")
+    if elsewhere is not None:
+        landed = ", landed rows" if (place.path / "landing").exists() else ""
+        output.say(f"  home: {place.path}, with state{landed}, late and dead rows, and the ledger")
+        for kept in elsewhere:
+            output.say(f"  of a source: {kept}")
     elif not found.tables:
         output.say("  nothing: no such table exists")
     for name, why in found.skipped.items():

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SOURCE = (
     "DELETE the rows there, with `on_rewrite: correct` on the stream, and run: that takes them out of the sinks, too"
 )
+LANDING = "They stay until `keep` of the landing removes them; or remove its folder, and start over with `reset`"
 SINK = "DELETE the rows there, or in the source with `on_rewrite: correct`"
 
 
@@ -101,6 +102,8 @@ def _say_found(name: str, found: Found) -> None:
     output.say("not touched:")
     for address, one in found.sinks.items():
         output.say(f"  sink {last_part(address)}: {_rows(one)}{f'. {SINK}' if one.rows else ''}")
+    for stream, one in found.landings.items():
+        output.say(f"  landing {stream}: {_looked(one)}{f'. {LANDING}' if one.has_any else ''}")
     for stream, address in found.sources.items():
         output.say(f"  source {stream} ({address}): not looked at. {SOURCE}")
     for row, kind in found.ledger.items():
@@ -142,6 +145,7 @@ def _facts(name: str, found: Found | None, done: bool) -> dict[str, Any]:
     if found is not None:
         own, sinks = ({at: vars(one) for at, one in tables.items()} for tables in (found.own, found.sinks))
         told = {"tables": own, "sinks": sinks, "sources": found.sources, "unproven": [*found.rewritten]}
+        told["landings"] = {stream: vars(one) for stream, one in found.landings.items()}
         facts["found"] = told | {"removed": list(found.removed), "ledger_rows": list(found.ledger)}
     return facts
 

@@ -56,6 +56,7 @@ def _announce(name: str, found: list[TableWork], left: dict[str, str], upkeep: M
     for one in found:
         what = [f"{one.small} small files to join"] if one.small > 1 else []
         what += [f"{len(one.files)} files to remove ({_bytes(one)})"] if one.files else []
+        what += [f"{one.cut.chunks} landed chunks to remove, which are folded"] if one.cut else []
         what += [f"{one.entries} log entries to cut"] if one.entries else []
         what += [f"files stay, because it uses {one.beyond}: run Spark's OPTIMIZE and VACUUM"] if one.beyond else []
         output.say(f"  {table_label(one.name)}: {', '.join(what) or 'nothing to do'}")

@@ -40,7 +40,7 @@ def _report(plan: Plan) -> None:
     for stream in plan.streams:
         output.say(f"\nstream {stream['name']}: {stream['kind']} {stream['address']}")
         for key, value in stream.items():
-            if key not in ("name", "kind", "address") and (value or key != "rule"):
+            if key not in ("name", "kind", "address") and (value or key not in ("rule", "changes", "landing", "crash")):
                 output.say(f"  {key:<11} {value or '-'}")
     for lookup in plan.lookups:
         output.say(f"\nlookup {lookup['name']}: {lookup['kind']} {lookup['address']}")

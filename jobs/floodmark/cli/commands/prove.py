@@ -81,7 +81,7 @@ def prove(
     from floodmark.proving.play.played import Wish
     from floodmark.proving.report import facts
 
-    rule = rule_named(rules, name)
+    rule = _over_landings(rule_named(rules, name), home.absolute())
     until = None if close_until is None else close_until.isoformat()
     wish = Wish(rows, tuple(only or ()), _kinds(fault), master, until)
     _refuse(rule, wish, report)
@@ -95,6 +95,20 @@ def prove(
     else:
         _report(matrix, report)
     raise typer.Exit(EXIT_CODES[matrix.verdict])
+
+
+def _over_landings(rule: Rule, home: Path) -> Rule:
+    """The rule over what its streams have landed, if they have a landing: its rows come in the same order again.
+
+    Raises Refused if that is not there yet, and its source gives rows only once.
+    """
+    from floodmark.connectors.backlog.landings import over_landings
+    from floodmark.connectors.ports.registry import check_rereads
+    from floodmark.ledger.home import Home
+
+    found = over_landings(rule, Home(home, rule.rule))
+    check_rereads(found)
+    return found
 
 
 def _kinds(wanted: list[str] | None) -> tuple[str, ...]:

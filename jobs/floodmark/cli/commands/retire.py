@@ -33,6 +33,8 @@ def retire(
 
     Example: `floodmark retire departure_delays`; to bring it back: `floodmark retire departure_delays --undo`
     """
+    from floodmark.connectors.ports.releasing import kept_elsewhere
+
     place, _, head = rulechange.begun_home(change.root, name)
     due = _pending_row(head, name, undo, as_is)
     readers = rulechange.downstream(rulechange.sinks_of(head), change.rules, name)
@@ -51,6 +53,8 @@ def retire(
         )
     if not change.as_json:
         output.say(_announced(name, head, undo))
+        for one in [] if undo else kept_elsewhere(head.rule, place):
+            output.say(f"{name}: {one} stays. Bring the rule back in time, or drop it with --all")
         readers.describe(*["it gets new rows again" if undo else "it gets no new rows"] * 3)
     if change.dry_run:
         return output.print_json(facts) if change.as_json else None

@@ -138,6 +138,7 @@ def _connected(result: Result, root: Path) -> Result:
     from floodmark.connectors.delta.sink import check_partitions
     from floodmark.connectors.places import check_same_sinks
     from floodmark.connectors.preflight import check_outside_home, check_sql_columns, check_start_versions, check_tables
+    from floodmark.connectors.relay.relaying import check_targets
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
@@ -154,6 +155,7 @@ def _connected(result: Result, root: Path) -> Result:
         elif ledger.head.seal is None:
             check_same_sinks(ledger.head, result.rule, ledger.id)
         check_partitions(result.rule)
+        check_targets(result.rule, home, ledger)
     except FloodmarkError as fault:
         return Result(result.file, result.rule, fault)
     return result

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from floodmark.cli.runs.progress import RunProgress
     from floodmark.core.lifecycle.retention import Limit
     from floodmark.spark.rule.epochs.reports import EpochReport, RunReport
+    from floodmark.spark.rule.landing import LandedReport
 
 MOST_AT_A_TIME = 4  # Delta's commits limit a small epoch, not cores; more rules only share the driver's memory
 
@@ -297,15 +298,20 @@ class _Application:
         return news is not None and news.why is not None
 
     def _one(self, session: SparkSession, rule: Rule, check: Callable[[], None]) -> None:
+        from floodmark.spark.rule.landing import LandedReport
         from floodmark.spark.rule.run import RuleRun
 
         outcome, begun = self._outcomes[rule.rule], time.monotonic()
         ships = Shipping()
 
-        def report(epoch: EpochReport) -> None:
-            outcome.epochs.append(epoch)
-            self._progress.committed(epoch)
-            ships.wake()
+        def report(done: EpochReport | LandedReport) -> None:
+            if isinstance(done, LandedReport):
+                outcome.landed[done.stream] += done.rows
+                self._progress.landed(done)
+            else:
+                outcome.epochs.append(done)
+                self._progress.committed(done)
+                ships.wake()
             check()
 
         try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Outcome:
     """What a run did for one rule. `retired`: why it was skipped, unless it was selected by name.
 
-    `limits`: how long the sources would have kept the unread input when the run started.
+    `limits`: how long the sources would have kept the unread input when the run started. `landed`: rows, by stream.
     """
 
     rule: str
@@ -33,6 +33,7 @@ class Outcome:
     lost: list[int] = field(default_factory=list)
     abandoned: list[int] = field(default_factory=list)
     corrections: list[CorrectionReport] = field(default_factory=list)
+    landed: Counter[str] = field(default_factory=Counter)
     head: Head | None = None
     windows: OpenWindows | None = None
     limits: dict[str, Limit] = field(default_factory=dict)
@@ -77,7 +78,8 @@ class Outcome:
         lost += f", {passed_over} commits skipped that remove rows" if passed_over else ""
         failed: Counter[str] = sum((Counter(epoch.failed) for epoch in self.epochs), Counter())
         said = "".join(f", {count} failed {name}" for name, count in failed.items())
-        return f"{_epochs(len(self.epochs))} committed, {read} rows read, {out} out{said}{lost}"
+        landed = f"{sum(self.landed.values())} rows landed, " if self.landed else ""
+        return f"{landed}{_epochs(len(self.epochs))} committed, {read} rows read, {out} out{said}{lost}"
 
     def _open(self) -> str:
         """Results that are not written yet, and what they wait for."""
@@ -113,6 +115,7 @@ class Outcome:
             "lost": self.lost,
             "abandoned": self.abandoned,
             "corrections": [vars(one) for one in self.corrections],
+            "landed": self.landed,
             "open_windows": self.windows.facts() if self.windows else None,
             "waiting": self.waiting.facts() if self.waiting else None,
             "freshness": self.fresh.facts() if self.fresh else None,

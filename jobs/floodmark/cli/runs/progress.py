@@ -17,6 +17,7 @@ from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
     from floodmark.spark.rule.epochs.reports import EpochReport
+    from floodmark.spark.rule.landing import LandedReport
 
 Zoned = Callable[[str], bool]
 
@@ -42,10 +43,16 @@ class RunProgress:
                 self._tasks[rule] = self._live.add_task(f"{rule}: reading what is new")
 
     def committed(self, epoch: EpochReport) -> None:
+        self._report(epoch.rule, epoch_line(epoch, self._zoned(epoch.rule)), f"epoch {epoch.epoch}")
+
+    def landed(self, copy: LandedReport) -> None:
+        self._report(copy.rule, landed_line(copy), f"copy {copy.chunk} of {copy.stream}")
+
+    def _report(self, rule: str, line: str, after: str) -> None:
         with self._one_at_a_time:
-            self._say(epoch_line(epoch, self._zoned(epoch.rule)))
+            self._say(line)
             if self._live:
-                self._live.update(self._tasks[epoch.rule], description=f"{epoch.rule}: after epoch {epoch.epoch}")
+                self._live.update(self._tasks[rule], description=f"{rule}: after {after}")
 
     def ended(self, rule: str) -> None:
         with self._one_at_a_time:
@@ -73,6 +80,11 @@ def epoch_line(epoch: EpochReport, zoned: bool) -> str:
         f"{epoch.rule}: epoch {epoch.epoch}{again} committed: {epoch.read} read, {epoch.folded} folded{apart}, "
         f"{epoch.output} out{mark}, {epoch.seconds:.1f} s{failed}"
     )
+
+
+def landed_line(copy: LandedReport) -> str:
+    """One committed copy of rows into a landing in one line."""
+    return f"{copy.rule}: {copy.rows} rows of {copy.stream} landed, up to {copy.upto}, {copy.seconds:.1f} s"
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from floodmark.connectors.lookups import changed_since
+from floodmark.connectors.delta.lookups import changed_since
 from floodmark.connectors.places import check_same_sinks, head_now, is_moved
 from floodmark.connectors.planning.rewrites import watermark_due
 from floodmark.connectors.ports.registry import sources
@@ -78,7 +78,8 @@ def look_after(rule: Rule, root: Path, before: Sequence[Rule]) -> News:
     if retired is not None:
         return News(None, epoch, {}, 0, seq, retired)
     written = {identity(sink.address) for one in before for sink in one.sinks if sink.address}
-    others = {name: found for name, found in sources(rule, home).items() if identity(found.address) not in written}
+    waits = {name for name, stream in rule.streams.items() if identity(stream.address) in written}
+    others = {name: found for name, found in sources(rule, home).items() if name not in waits}
     seen = {name: source.end() for name, source in others.items()}
     return News(f"it reads from {', '.join(one.rule for one in before)}, which may write new rows", epoch, seen, 0, seq)
 

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 
 def _open(name: str, stream: Stream, keep: Path | None) -> Source:
+    if stream.changes:
+        from floodmark.connectors.delta.changes import ChangesSource
+
+        return ChangesSource(name, stream)
     from floodmark.connectors.delta.source import DeltaSource
 
     return DeltaSource(name, stream)

@@ -52,11 +52,9 @@ class DeltaSource(Planned):
         return open_existing(f"stream {self.name}", self.address, self.declared.rule)
 
     def columns(self) -> dict[str, str]:
-        """Column name → Delta type name."""
         return tables.columns_of(self.table())
 
     def start(self) -> str:
-        """The offset at which a generation starts, as a line of an offset-log entry."""
         table, start = self.table(), self.declared.start
         if start == "earliest":
             return self._at(table, table.version(), snapshot=True)
@@ -66,7 +64,10 @@ class DeltaSource(Planned):
 
     def _at(self, table: DeltaTable, version: int, snapshot: bool = False) -> str:
         # Delta rejects (0, -1, false) as a committed offset; the snapshot of version 0 has the same rows.
-        return DeltaOffset(tables.table_id(table), version, -1, snapshot or version == 0).line()
+        return self._line(DeltaOffset(tables.table_id(table), version, -1, snapshot or version == 0))
+
+    def _line(self, at: DeltaOffset) -> str:
+        return at.line()
 
     def end(self) -> str:
         """The offset at which all present data is read, provided the first snapshot is."""
@@ -250,6 +251,12 @@ class DeltaSource(Planned):
             reader = reader.option("skipChangeCommits", "true")
         return reader.load(self.address)
 
+    def after(self, since: str, upto: str, limits: EpochLimits) -> str:
+        """Where a read of whole versions that starts at `since` ends, within its limits; a first snapshot is one."""
+        at, end = DeltaOffset.parse(since), DeltaOffset.parse(upto)
+        version = at.version + 1 if at.snapshot else _full(self._fresh(at, end.newest_read), limits)
+        return upto if version is None else self._line(DeltaOffset(at.table_id, version, -1, False))
+
     def frame(self, spark: SparkSession, begin: str, end: str) -> DataFrame:
         at, upto = DeltaOffset.parse(begin), DeltaOffset.parse(end)
         if at.snapshot and at.index < 0 and not upto.snapshot and self.declared.on_rewrite != "skip":
@@ -283,6 +290,17 @@ class DeltaSource(Planned):
 
     def whole(self, spark: SparkSession) -> DataFrame:
         return spark.read.format("delta").load(self.address)
+
+
+def _full(commits: Iterable[tablelog.DataCommit], limits: EpochLimits) -> int | None:
+    """The version before which a limit is reached; None if all commits fit. The first one always fits."""
+    size = taken = 0
+    for commit in commits:
+        before, size, taken = taken, size + commit.size, taken + max(commit.adds, 1)  # a removal is read, too
+        bounds = ((size, limits.max_bytes), (taken, limits.max_files))
+        if before and any(most is not None and found > most for found, most in bounds):
+            return commit.version
+    return None
 
 
 def starting_version(stream: str, table: DeltaTable, address: str, start: StartAt) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from py4j.java_gateway import JavaClass
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.core.sql.words.lexis import quoted
 
@@ -30,6 +31,42 @@ def rows_fed(spark: SparkSession, address: str, first: int, last: int) -> tuple[
     )
     came = rows.where("_change_type IN ('insert', 'update_postimage')").select(*map(quoted, left.columns))
     return left, came
+
+
+CHANGES = {"update_preimage": "update_before", "update_postimage": "update_after"}
+
+
+def changes_of(spark: SparkSession, address: str, times: Mapping[int, int | None]) -> DataFrame:
+    """The table's change feed over versions in a row, with when each was committed, in milliseconds.
+
+    The feed's own times are those of the log's files, which a copy changes, and depend on where a read begins.
+    """
+    feed = spark.read.format("delta").option("readChangeFeed", True)
+    rows = feed.option("startingVersion", min(times)).option("endingVersion", max(times)).load(address)
+    kind = F.col("_change_type")
+    for theirs, ours in CHANGES.items():
+        kind = F.when(F.col("_change_type") == theirs, ours).otherwise(kind)
+    at = F.create_map(*(F.lit(one) for pair in times.items() for one in pair))
+    committed = F.timestamp_millis(F.element_at(at, F.col("_commit_version")).cast("bigint"))
+    own = (F.col(quoted(name)) for name in _present(spark, address).columns)
+    return rows.select(
+        *own, kind.alias("_change"), F.col("_commit_version").alias("_version"), committed.alias("_committed")
+    )
+
+
+def inserted_at(spark: SparkSession, address: str, version: int, committed: int | None) -> DataFrame:
+    """The rows of a version, as changes that inserted them."""
+    at = F.timestamp_millis(F.lit(committed).cast("bigint"))
+    found = {"_change": F.lit("insert"), "_version": F.lit(version).cast("bigint"), "_committed": at}
+    return rows_at(spark, address, version).select("*", *(one.alias(name) for name, one in found.items()))
+
+
+def no_changes(spark: SparkSession, address: str) -> DataFrame:
+    """No rows, with the columns of all changes. Each may be null, so that a union with others has the same schema."""
+    schema = _present(spark, address).schema.toNullable()
+    for name, kind in {"_change": "string", "_version": "long", "_committed": "timestamp"}.items():
+        schema = schema.add(name, kind)
+    return spark.createDataFrame([], schema)
 
 
 def rows_of_both(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from floodmark.core.rules.kinds import durable_sinks, once_only, sink_can, sink_kind, source_kind
@@ -19,15 +20,29 @@ if TYPE_CHECKING:
     from floodmark.ledger.home import Home
 
 
+LANDED = "floodmark.connectors.delta.landed"
+
+
 def source(name: str, stream: Stream, keep: Path | None) -> Source:
-    """`keep`: the folder for what the source has to remember; None for a look without a home."""
+    """The source itself, without a landing.
+
+    `keep`: the folder for what the source has to remember; None for a look without a home.
+    """
     return cast("Source", source_kind(stream.kind).open(name, stream, keep))
 
 
 def sources(rule: Rule, home: Home | None) -> dict[str, Source]:
     """The rule's sources by stream name, in the order of their offsets. `home`: the rule's; None for a look without."""
-    keeps = {name: None if home is None else home.source(name) for name in rule.streams}
-    return {name: source(name, stream, keeps[name]) for name, stream in rule.streams.items()}
+    return {name: _read_by(name, stream, home) for name, stream in rule.streams.items()}
+
+
+def _read_by(name: str, stream: Stream, home: Home | None) -> Source:
+    """What epochs read: the source, or the landing of its rows."""
+    found = source(name, stream, None if home is None else home.source(name))
+    if stream.landing is None:
+        return found
+    landing = None if home is None else home.landing(name)
+    return cast("Source", import_module(LANDED).Landed(name, stream, found, landing))
 
 
 def open_sink(one: model.Sink, home: Home | None) -> Sink:
@@ -68,7 +83,7 @@ def account_of(one: model.Sink, deep: bool) -> Account | None:
 
 def check_rereads(rule: Rule) -> None:
     """Raise Refused if rows of a source can be read only once: a look must leave them to runs."""
-    for why in once_only(rule):
+    for why in once_only(rule, landed=False):
         raise Refused(
             f"rule {rule.rule}: expected sources whose rows can be read again, because a preview consumes none; {why}"
         )

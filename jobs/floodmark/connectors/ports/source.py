@@ -85,6 +85,26 @@ class Source(Protocol):
         """
         return self.end()
 
+    @property
+    def splits(self) -> bool:
+        """Whether `after` can end before `upto`; where not, a landing copies all present input at once."""
+        return True
+
+    def landed(self, offset: str) -> None:
+        """All rows up to the offset are in the stream's landing, durably: the source may forget them.
+
+        Only the holder of the rule's lock calls it, after each copy and at the start of each run: maybe again.
+        """
+        return None
+
+    def remains(self) -> str | None:
+        """What the source keeps outside of the rule's home, and for how long, for people; None if there is nothing."""
+        return None
+
+    def release(self) -> None:
+        """Remove that, because the rule is dropped. Only the holder of the rule's lock calls it: maybe again."""
+        return None
+
     def news(self, since: str, upto: str | None = None) -> bool:
         """Whether there is input beyond `since` (and not beyond `upto`, if given)."""
         ...
@@ -167,7 +187,7 @@ class Source(Protocol):
         return self.frame(spark, self.start(), self.end())
 
     def typed(self, spark: SparkSession) -> DataFrame:
-        """A frame with every column, whose rows nobody reads."""
+        """A frame with every column, whose rows nobody reads. A kind that `lands` must not read for it, either."""
         return self.whole(spark)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from floodmark.core.relay.portions import Replaced
     from floodmark.core.relay.positions import Position
     from floodmark.core.text.ddl import Column
 
@@ -32,16 +33,20 @@ class Layout:
 
 @dataclass(frozen=True)
 class Operation:
-    """What one portion does to the target, in this order: it empties it, and its rows come.
+    """What one portion does to the target, in this order: it empties it, or takes the rows of an interval away
+    (`replaces`); then its rows come.
 
     rows: in batches, with the layout's columns; with a key also `DELETE_COLUMN`, true in a row that takes its key's row
-    away. count: of them; they come in the same order again. token: the same again whenever the portion is sent again,
-    and no other's. position: the target's once it has the portion.
+    away. count: of results; they come in the same order again. whole: each row takes its key's place, whatever `newest`
+    says. token: the same again whenever the portion is sent again, and no other's. position: the target's once it has
+    the portion.
     """
 
     token: str
     position: Position
     empties: bool
+    replaces: Replaced | None
+    whole: bool
     count: int
     rows: Callable[[], Iterator[pa.RecordBatch]]
 

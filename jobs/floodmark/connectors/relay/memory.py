@@ -46,7 +46,8 @@ def recall(folder: Path) -> Memory:
 
 def remember(folder: Path, position: Position) -> None:
     """The target has this now."""
-    _write(folder, Memory(position, _now()))
+    known = recall(folder)
+    _write(folder, Memory(position, known.at if known.position == position else _now()))
 
 
 def remember_fault(folder: Path, said: str) -> None:

@@ -7,6 +7,7 @@ one that it has read, and the slower one fails.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -53,11 +54,36 @@ def target_named(rule: Rule, name: str) -> Sink:
     raise Refused(f"rule {rule.rule}: expected one of its targets ({known}), found {name}")
 
 
+def layout_of(sink: Sink, folder: Path) -> Layout:
+    """What a target holds, by its outbox in `folder`."""
+    columns = columns_in(str(sink.address), folder)
+    spelt = {one.name.lower(): one.name for one in columns}
+    key = tuple(spelt[name.lower()] for name in sink.key)
+    return Layout(columns, key, sink.newest and spelt[sink.newest.lower()], sink.adds_columns)
+
+
+def check_targets(rule: Rule, home: Home, ledger: LedgerReader | None) -> None:
+    """Check that each target can be reached, and is this ledger's or nobody's. Writes nothing. Raises as a relay."""
+    for sink in targets(rule):
+        with closing(target_of(sink, home.outbox(sink))) as target:
+            position = target.position()
+        if position is not None:
+            _check(target, position, ledger)
+
+
+def _check(target: Target, position: Position, ledger: LedgerReader | None) -> None:
+    """Raise unless the position is one of the ledger's (None: there is none yet)."""
+    rows = ledger.since(position.seq - 1) if ledger and ledger.head else []
+    row = next((one for one in rows if one.seq == position.seq), None)
+    newest = ledger.head.seq if ledger and ledger.head else 0
+    check_position(target.address, position, ledger.id if ledger else "none yet", row, newest)
+
+
 class Relay:
     """The relay of one target. `resend`: a target that was restored from a copy gets again what it lost."""
 
     def __init__(self, rule: Rule, sink: Sink, home: Home, resend: bool = False):
-        self._rule, self._sink, self._resend = rule.rule, sink, resend
+        self._rule, self._sink, self._resend, self._rebuilt = rule.rule, sink, resend, rule.rebuild
         self._folder, self._ledger_at = cast("Path", home.outbox(sink)), home.ledger
         self._target = target_of(sink, self._folder)
 
@@ -83,7 +109,7 @@ class Relay:
         if ledger is None or ledger.head is None or not self._folder.exists():
             return None
         since = self._begin(ledger)
-        found = portions(ledger.since(since.seq), PREFIX + str(self._sink.address), since)
+        found = portions(ledger.since(since.seq), PREFIX + str(self._sink.address), since, self._rebuilt)
         done = Shipped(0, 0, since)
         for batch in batches(found):
             reach(self._rule, "relay.before")
@@ -100,9 +126,7 @@ class Relay:
     def _begin(self, ledger: LedgerReader) -> Position:
         """The target's position, once it can be trusted."""
         position = self._target.claim(ledger.id, self._layout)
-        newest = ledger.begun.seq
-        row = next((one for one in ledger.since(position.seq - 1) if one.seq == position.seq), None)
-        check_position(self._target.address, position, ledger.id, row, newest)
+        _check(self._target, position, ledger)
         known = recall(self._folder).position
         if known is not None and known.ledger == position.ledger and known.seq > position.seq and not self._resend:
             raise LedgerBroken(
@@ -117,11 +141,7 @@ class Relay:
 
     @cached_property
     def _layout(self) -> Layout:
-        sink = self._sink
-        columns = columns_in(self._target.address, self._folder)
-        spelt = {one.name.lower(): one.name for one in columns}
-        key = tuple(spelt[name.lower()] for name in sink.key)
-        return Layout(columns, key, sink.newest and spelt[sink.newest.lower()], sink.adds_columns)
+        return layout_of(self._sink, self._folder)
 
     def _apply(self, batch: Sequence[Portion], since: Position) -> None:
         """By the sink's qos: rows and position together; at 1 first the rows, at 0 first the position."""
@@ -140,4 +160,5 @@ class Relay:
         columns = [column.name for column in self._layout.columns]
         columns += [DELETE_COLUMN] if self._layout.key else []
         rows = partial(rows_of, self._folder, one.commit, columns)
-        return Operation(f"{one.position.ledger}/{one.position.seq}", one.position, one.empties, one.rows, rows)
+        token = f"{one.position.ledger}/{one.position.seq}"
+        return Operation(token, one.position, one.empties, one.replaces, one.whole, one.rows, rows)

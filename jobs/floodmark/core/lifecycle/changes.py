@@ -108,12 +108,12 @@ def _streams(rule: Rule) -> list[object]:
     """The parts of the streams on which progress depends.
 
     `start` matters for the first epoch only, and a table is known by its id. Expectations apply to new rows; folded
-    ones stay folded. `on_rewrite` applies to the next commit that removes rows. The text of a class may change, for
-    example to mend it; the digests notice if it gives other rows again.
+    ones stay folded. `on_rewrite` applies to the next commit that removes rows, `keep` of a landing to the next upkeep.
+    The text of a class may change, for example to mend it; the digests notice if it gives other rows again.
     """
     left_out = {"start", "address", "rule", "sink", "qos", "expect", "on_rewrite"}
     return [
-        stream.model_dump(exclude={**dict.fromkeys(left_out, True), "options": {CODE}})
+        stream.model_dump(exclude={**dict.fromkeys(left_out, True), "options": {CODE}, "landing": {"keep_us"}})
         for stream in rule.streams.values()
     ]
 

@@ -67,6 +67,17 @@ def log_begins(checkpoints: Iterable[int], entries: Mapping[int, float], before:
     return max((one for one in checkpoints if one <= first), default=0)
 
 
+def first_kept(written: Mapping[int, int | None], begins: int, folded: int, before: int) -> int:
+    """The version with which a landing begins once old chunks are removed: the first that is young or not folded.
+
+    written: version -> when, in microseconds since 1970; None: unknown. before: chunks written earlier are old.
+    """
+    first = begins
+    while first < folded and (at := written.get(first)) is not None and at < before:
+        first += 1
+    return first
+
+
 def readable(version: int, checkpoints: Iterable[int], entries: Iterable[int]) -> bool:
     """Whether the log can still reconstruct a version."""
     return min(entries, default=1) == 0 or any(one <= version for one in checkpoints)

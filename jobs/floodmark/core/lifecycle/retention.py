@@ -11,15 +11,16 @@ from floodmark.errors import Refused
 
 LOG, FILES = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 RECORDS = "retention.ms"  # of Kafka's topics
+WAL = "max_slot_wal_keep_size"  # of a PostgreSQL server; in bytes
 DEFAULTS = {LOG: "interval 30 days", FILES: "interval 7 days"}  # Delta's own
-_WHAT = {LOG: "log entries", FILES: "replaced files", RECORDS: "records"}
+_WHAT = {LOG: "log entries", FILES: "replaced files", RECORDS: "records", WAL: "log"}
 
 
 @dataclass(frozen=True)
 class Limit:
     """One way in which a source may remove unread input. Microseconds: how long it has waited, its minimum retention.
 
-    setting: the source table's property for it. gone: it has been removed.
+    setting: the source table's property for it. lost: it has been removed. in_bytes: both are bytes, not microseconds.
     """
 
     stream: str
@@ -27,6 +28,7 @@ class Limit:
     waited_us: int
     retention_us: int
     lost: bool = False
+    in_bytes: bool = False
 
     @property
     def left_us(self) -> int:
@@ -44,6 +46,8 @@ class Limit:
                 f"stream {self.stream}: the source has lost {_WHAT[self.setting]} of unread input, so the next run "
                 "stops; restore them, or start over with `floodmark reset`"
             )
+        if self.in_bytes:
+            return self._text_in_bytes()
         waited, kept = _rough(self.waited_us), _rough(self.retention_us)
         what = f"input that is not read yet has waited for {waited}; the source keeps {_WHAT[self.setting]} for {kept}"
         if not self.left_us:
@@ -53,8 +57,19 @@ class Limit:
             "source"
         )
 
+    def _text_in_bytes(self) -> str:
+        return (
+            f"stream {self.stream}: {self.waited_us:,} bytes of log wait to be read, and the server removes them "
+            f"beyond {self.retention_us:,}: run the rule now, or raise {self.setting} of the server"
+        )
+
     def late(self) -> str:
         """The same, for input that has been read since."""
+        if self.in_bytes:
+            return (
+                f"stream {self.stream}: {self.waited_us:,} bytes of log waited when it was read; the server keeps "
+                f"{self.retention_us:,}: run the rule more often, or raise {self.setting} of the server"
+            )
         return (
             f"stream {self.stream}: its input had waited for {_rough(self.waited_us)} when it was read; the source "
             f"keeps {_WHAT[self.setting]} for {_rough(self.retention_us)}: run the rule more often, or raise "

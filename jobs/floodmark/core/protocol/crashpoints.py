@@ -105,6 +105,8 @@ FORGET_POINTS = (
     "forget.commit.after",
 )
 RELAY_POINTS = ("relay.before", "relay.sent", "relay.between", "relay.after")  # between: at qos 0 and 1
+LANDING_POINTS = ("landing.before", "landing.after")  # of each copy: not committed yet; committed, source not told
+CUT_POINTS = ("maintain.landing.before", "maintain.landing.after")  # of upkeep that removes old landed rows
 COMPACT_POINTS = ("compact.before", "compact.after")
 LOOK_EVERY = 0.05  # seconds between two checks of the file
 

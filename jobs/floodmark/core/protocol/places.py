@@ -41,6 +41,11 @@ class TableName(NamedTuple):
     def is_state(self) -> bool:
         return self.role == "state"
 
+    @property
+    def is_written_by_runs(self) -> bool:
+        """Whether only runs rewrite its files: state, and landings and outboxes, whose commits are read one by one."""
+        return self.role in ("state", "landing", "outbox")
+
     def in_generation(self, number: int) -> str:
         """The name with the generation, in which each state table has a folder of its own."""
         return f"state/g{number}/{self.rest}" if self.is_state else "/".join(part for part in self if part)

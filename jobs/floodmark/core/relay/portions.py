@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from floodmark.core.protocol.places import PREFIX
+from floodmark.core.protocol.records.backfills import Backfill
 from floodmark.core.protocol.records.rows import Row
 from floodmark.core.relay.positions import Position
 from floodmark.core.text.tablenames import about_sink
@@ -18,11 +19,20 @@ MOST_ROWS = 250_000  # in one transaction of a target, unless a single portion h
 
 
 @dataclass(frozen=True)
+class Replaced:
+    """The rows that a backfill replaces: `column` in one of `parts`, [low, high) each, microseconds."""
+
+    column: str
+    parts: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class Portion:
     """What one row of the ledger has for a target. `position`: the target's afterwards; `at`: when it was committed.
 
     commit: the outbox's version with the rows, None if there are none. rows, digest: of these. empties: a reset took
-    away what the target has; that comes before the rows.
+    away what the target has; replaces: rows of an interval leave it; both come before the rows. whole: each row takes
+    its key's place, as new as the target's own or not.
     """
 
     position: Position
@@ -31,6 +41,13 @@ class Portion:
     rows: int
     digest: dict[str, Any] | None
     empties: bool = False
+    replaces: Replaced | None = None
+    whole: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it only empties the target."""
+        return self.commit is None and self.replaces is None
 
 
 def check_position(target: str, found: Position, ledger: str, row: Row | None, newest: int) -> None:
@@ -67,19 +84,25 @@ def check_position(target: str, found: Position, ledger: str, row: Row | None, n
         )
 
 
-def portions(rows: Iterable[Row], table: str, since: Position) -> list[Portion]:
+def portions(rows: Iterable[Row], table: str, since: Position, rebuilt: bool = False) -> list[Portion]:
     """The portions after a position, the oldest first. `table`: the ledger's name of the sink.
 
-    What a later reset takes away again is left out. Raises Refused if a generation began without the sink.
+    What a later reset takes away again is left out. `rebuilt`: each run replaces all rows, so the target is emptied
+    together with the epoch that fills it. Raises Refused if a generation began without the sink.
     """
     found = list(_each(rows, table, since))
     last = max((i for i, one in enumerate(found) if one.empties), default=0)
+    if rebuilt and found and found[-1].empties and found[-1].is_empty:
+        return []
     return found[last:]
 
 
 def _each(rows: Iterable[Row], table: str, since: Position) -> Iterator[Portion]:
     known = bool(since.seq)  # whether the target may have rows of a generation before
+    backfill: dict[str, Any] = {}
     for row in (one for one in rows if one.seq > since.seq):
+        if row.kind == "backfill":
+            backfill = json.loads(row.body)
         if row.kind not in ("commit", "backfilled"):
             continue
         body = json.loads(row.body)
@@ -97,7 +120,9 @@ def _each(rows: Iterable[Row], table: str, since: Position) -> Iterator[Portion]
         empties = begins and known and not kept
         if written is not None or empties:
             known = True
-            yield _portion(row, since.ledger, written, empties)
+            found = _portion(row, since.ledger, written, empties)
+            restates = row.kind == "backfilled"
+            yield replace(found, replaces=_replaced(backfill), whole=True) if restates else found
 
 
 def _keeps(rule: str, table: str) -> bool:
@@ -114,11 +139,20 @@ def _portion(row: Row, ledger: str, written: dict[str, Any] | None, empties: boo
     return Portion(position, row.at, written["commit"], written["rows"], written["digest"], empties)
 
 
+def _replaced(backfill: Mapping[str, Any]) -> Replaced | None:
+    """What a backfill replaces; None of one by key, whose rows say it."""
+    found = Backfill.model_validate(backfill)
+    if found.is_empty:
+        return None
+    parts = tuple((low + found.shift, high + found.shift) for low, high in found.parts)
+    return Replaced(found.column, parts)
+
+
 def batches(found: Sequence[Portion], most: int = MOST_ROWS) -> Iterator[list[Portion]]:
     """Portions in order, several together as long as they have at most `most` rows."""
     batch, rows = list[Portion](), 0
     for one in found:
-        if batch and rows + one.rows > most:
+        if rows and rows + one.rows > most:
             yield batch
             batch, rows = [], 0
         batch.append(one)

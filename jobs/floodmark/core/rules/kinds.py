@@ -7,7 +7,7 @@ nothing slow. `open` imports what it needs to open a table, a broker or Spark.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -25,9 +25,10 @@ CODE = "code"  # the option of a stream or sink with the text of its class's mod
 
 SOURCES: dict[str, str] = {
     "delta": "floodmark.connectors.delta.kind:SOURCE",
-    "files": "floodmark.connectors.files.kind:SOURCE",
-    "kafka": "floodmark.connectors.kafka.kind:SOURCE",
-    "python": "floodmark.connectors.python.kind:SOURCE",
+    "files": "floodmark.connectors.sources.files.kind:SOURCE",
+    "kafka": "floodmark.connectors.sources.kafka.kind:SOURCE",
+    "postgres": "floodmark.connectors.sources.postgres.kind:SOURCE",
+    "python": "floodmark.connectors.sources.python.kind:SOURCE",
 }
 SINKS: dict[str, str] = {
     "delta": "floodmark.connectors.delta.kind:SINK",
@@ -46,6 +47,7 @@ class SourceCan:
     rereads: it can return the rows of a range again, unchanged. starts: where a stream may start. limits: the keys of
     `epoch` that bound its input. planned: Spark has a streaming source for it. table: it is a Delta table at its
     address, such as another rule's sink. rewrites: its rows can be removed and changed, and it names those that were.
+    lands: its rows can be read only until they are landed, so a stream always has a landing.
     """
 
     rereads: bool = False
@@ -54,6 +56,7 @@ class SourceCan:
     planned: bool = False
     table: bool = False
     rewrites: bool = False
+    lands: bool = False
 
     @property
     def qos(self) -> Qos:
@@ -173,15 +176,33 @@ def targets(rule: Rule) -> list[Sink]:
     return [sink for sink in rule.sinks if sink_can(sink.kind).target]
 
 
-def once_only(rule: Rule) -> Iterator[str]:
-    """Why streams of the rule cannot be read again, one reason for each."""
+def once_only(rule: Rule, landed: bool = True) -> Iterator[str]:
+    """Why streams of the rule cannot be read again, one reason for each.
+
+    landed: rows of a landing can be; False: only what the source itself still gives counts.
+    """
     for name, stream in rule.streams.items():
-        if not source_can(stream.kind).rereads:
+        if not (stream_can(stream) if landed else source_can(stream.kind)).rereads:
             yield f"stream {name} is a {stream.kind} source, whose rows can be read only once"
 
 
 def source_can(kind: str) -> SourceCan:
+    """What a kind of source can do without a landing; `stream_can` says what a stream can do."""
     return source_kind(kind).can
+
+
+def stream_can(stream: Stream) -> SourceCan:
+    """What a stream can do.
+
+    Of a change feed, Floodmark plans whole versions. A stream with a landing is read as a Delta table, from where its
+    source can start.
+    """
+    own = source_can(stream.kind)
+    if stream.changes:
+        own = replace(own, planned=False, rewrites=False)
+    if stream.landing is None:
+        return own
+    return replace(source_can("delta"), starts=own.starts, table=own.table, rewrites=False)
 
 
 def sink_can(kind: str) -> SinkCan:

@@ -61,11 +61,17 @@ class Expectation(Model):
     on_fail: Action = "fail"
 
 
+class Landing(Model):
+    """Rows of a stream are copied into a table of the rule's home first. `keep_us`: for how long; None: for good."""
+
+    keep_us: int | None = None
+
+
 class Stream(Model):
     """A source. `lateness_us`, `max_ahead_us` and `idle_after_us` are microseconds, and None without an event time.
 
     options: values from the file, if its kind has more than an address. rule, sink: the sink that it reads, if the file
-    names it. qos: the highest that such a sink's rows can have.
+    names it. qos: the highest that such a sink's rows can have. changes: its table's change feed is read.
     """
 
     kind: str
@@ -84,6 +90,8 @@ class Stream(Model):
     expect: dict[str, Expectation] = {}
     # Left out where it is the default, so that the rules in older ledgers keep their text.
     on_rewrite: OnRewrite = Field(default="stop", exclude_if=lambda action: action == "stop")
+    landing: Landing | None = Field(default=None, exclude_if=lambda landing: landing is None)
+    changes: bool = Field(default=False, exclude_if=lambda changes: not changes)
 
 
 class Lookup(Model):
@@ -143,13 +151,18 @@ class CleanUp(Model):
     keep_log_us: int = 2_592_000_000_000
 
 
+OUTBOX_KEEP_US = 604_800_000_000  # a week
+
+
 class Sink(Model):
     """A sink. `address` is None for the console. `qos` is the sink's own if declared, else the rule's.
 
     options: values from the file, if its kind has more than an address. With a `key` the results are merged into the
     table (see `upserts`), else appended. properties: the table's. `sinkcolumns` defines which results it takes and how
     the table is laid out; empty `columns`: all. adds_columns: columns that the results gain are added to the table.
-    outbox: of a target, the folder of its outbox in the rule's home. on_reset: what a reset does to a target's rows.
+    outbox: of a target, the folder of its outbox in the rule's home. It has at most `outbox_bytes` of what the target
+    has not got (None: no limit), and keeps what the target has got for `outbox_keep_us`. on_reset: what a reset
+    does to a target's rows.
     """
 
     kind: str
@@ -168,6 +181,8 @@ class Sink(Model):
     adds_columns: bool = False
     epoch_columns: bool = False
     outbox: str | None = None
+    outbox_bytes: int | None = None
+    outbox_keep_us: int = OUTBOX_KEEP_US
     # Left out where it is the default, so that the rules in older ledgers keep their text.
     on_reset: OnReset = Field(default="empty", exclude_if=lambda action: action == "empty")
 

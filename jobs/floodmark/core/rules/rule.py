@@ -23,13 +23,14 @@ from floodmark.core.rules.file.epochs import WrittenCleanUp, WrittenEpoch
 from floodmark.core.rules.file.kindkeys import KIND
 from floodmark.core.rules.file.rule import Place, WrittenAmend, WrittenRule
 from floodmark.core.rules.file.schedule import WrittenAssets, WrittenFreshness
-from floodmark.core.rules.file.sinks import LATER_SINK_KEYS, WrittenSink
+from floodmark.core.rules.file.sinks import LATER_SINK_KEYS, WrittenOutbox, WrittenSink
 from floodmark.core.rules.file.spark import WrittenAirflow, WrittenSpark
 from floodmark.core.rules.file.streams import (
     LATER_STREAM_KEYS,
     WrittenDistinct,
     WrittenEventTime,
     WrittenExpectation,
+    WrittenLanding,
     WrittenLookup,
     WrittenStart,
     WrittenStream,
@@ -194,7 +195,7 @@ def _chained(
     for name, stream in written.streams.items():
         if stream.rule is None:
             continue
-        changes = written.rebuild or stream.on_rewrite == "correct"
+        changes = written.rebuild or stream.changes or stream.on_rewrite == "correct"
         try:
             sink = chains.find_sink(folder, env, written.rule, stream.rule, stream.sink, changes)
         except ValueError as fault:
@@ -333,12 +334,14 @@ def _known_keys(parent: Field) -> list[str]:
         "sinks": WrittenSink,
         "epoch": WrittenEpoch,
         "cleanup": WrittenCleanUp,
+        "outbox": WrittenOutbox,
         "spark": WrittenSpark,
         "airflow": WrittenAirflow,
         "schedule": WrittenAssets,
         "freshness": WrittenFreshness,
         "event_time": WrittenEventTime,
         "start": WrittenStart,
+        "landing": WrittenLanding,
         "late": WrittenAmend,
         "distinct": WrittenDistinct,
         "expect": WrittenExpectation,

@@ -53,6 +53,11 @@ WORDS: dict[str, dict[str, str]] = {
         "{version} (0: the whole history) or {timestamp}",
         "distinct": "skip rows that duplicate earlier ones",
         "on_rewrite": "a commit that removes or changes rows: stop the run, skip the commit, or correct the results",
+        "changes": "read the table's change feed: a row for each row that was inserted, updated or deleted",
+        "landing": "copy the stream's rows into a table of the rule's home first; or {keep: DURATION}",
+    },
+    "WrittenLanding": {
+        "keep": "remove landed rows this long after they came, if they are folded; default: they stay",
     },
     "WrittenEventTime": {
         "name": "the column's name in the SQL",
@@ -87,6 +92,7 @@ WORDS: dict[str, dict[str, str]] = {
         "partition_by": "columns by which the table is partitioned",
         "cluster_by": "columns by which the table is clustered, at most four; not with `partition_by`",
         "schema": "when results gain a column: add_columns adds it to the table, fail does not",
+        "outbox": "limits of the outbox, from which a target outside of the lake gets its rows",
     },
     "WrittenAssets": {
         "assets": "run the rule whenever one of these Airflow assets is updated: URIs, or addresses of sinks"

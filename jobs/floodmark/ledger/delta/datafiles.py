@@ -120,6 +120,11 @@ def paths_of(action: dict[str, Any]) -> Iterator[str]:
             yield vector
 
 
+def absent(address: str, paths: list[str]) -> list[str]:
+    """Those of some files of a table, as the log spells them but decoded, that no longer exist."""
+    return _absent(address, paths)
+
+
 def _absent(address: str, paths: list[str]) -> list[str]:
     from deltalake.fs import DeltaStorageHandler
     from pyarrow.fs import FileType

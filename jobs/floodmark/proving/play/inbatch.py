@@ -10,8 +10,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
+from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.delta.offsets import DeltaOffset
-from floodmark.connectors.lookups import pinned_now
 from floodmark.core.lifecycle.zones import zoned
 from floodmark.core.protocol.records.head import Head, head_at
 from floodmark.core.rules.rule import Expectation, Rule, Sink, Stream

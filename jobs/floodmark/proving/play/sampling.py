@@ -20,7 +20,7 @@ from floodmark.connectors.planning.plannedrows import relations
 from floodmark.connectors.ports.registry import source
 from floodmark.connectors.ports.source import MALFORMED
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.rules.kinds import source_can
+from floodmark.core.rules.kinds import stream_can
 from floodmark.core.rules.rule import EpochLimits, Rule, Stream
 from floodmark.errors import NotThereYet
 from floodmark.ledger.delta import tables
@@ -77,7 +77,7 @@ class _StreamSample:
     def __init__(self, session: SparkSession, scratch: Scratch, name: str, stream: Stream, rows: int):
         self._session, self._scratch, self._name, self._rows = session, scratch, name, rows
         self._latest = stream.start == "latest"
-        self._kind = stream.kind
+        self._can = stream_can(stream.model_copy(update={"landing": None}))
         whole = stream.model_copy(update={"start": "earliest"}) if self._latest else stream
         self._source = source(name, whole, scratch.root / "sources" / name)
         self._left = rows
@@ -103,7 +103,7 @@ class _StreamSample:
         partitions = int(str(self._session.conf.get("spark.sql.shuffle.partitions")))
         directory = checkpoint.make_checkpoint(self._staging / "checkpoints", Entry(0, (start,)), None, partitions)
         query = (
-            streamed(self._session, self._source, self._kind, start, self._at_a_time())
+            streamed(self._session, self._source, self._can, start, self._at_a_time())
             .writeStream.trigger(availableNow=True)
             .option("checkpointLocation", directory.as_uri())
             .foreachBatch(partial(self._batch, directory))
@@ -120,7 +120,7 @@ class _StreamSample:
     def _at_a_time(self) -> EpochLimits:
         """Limits of about one commit of the sample, since the order may change within one read."""
         rows = max(1, self._rows // cut(self._rows)[0])
-        limits = source_can(self._kind).limits
+        limits = self._can.limits
         if "max_rows" in limits:
             return EpochLimits(max_rows=rows)
         width = self._source.bytes_a_row() if "max_bytes" in limits else None
@@ -142,7 +142,7 @@ class _StreamSample:
     def _portion(self, directory: Path, number: int) -> DataFrame:
         told = relations(self._session, checkpoint.query_id(directory), 1)
         if 0 in told:
-            return self._source.whole(self._session).limit(0) if told[0] is None else told[0]
+            return _readable(self._source.whole(self._session).limit(0) if told[0] is None else told[0])
         begin, end = (checkpoint.planned_entry(directory, batch).offsets[0] for batch in (number - 1, number))
         return _readable(self._source.frame(self._session, begin, end))
 

@@ -14,7 +14,7 @@ import floodmark
 from floodmark import errors
 from floodmark.audit.ledger.story import Story
 from floodmark.audit.logreader import read_ledger
-from floodmark.connectors.lookups import pinned_now
+from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import FloodmarkError, Refused, RunFailed
 from floodmark.proving.faultplan import (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from floodmark.connectors.lookups import pinned_now
+from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.places import check_same_sinks
 from floodmark.connectors.planning.rewrites import rewrites
 from floodmark.connectors.ports.registry import check_rereads, sources

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
-from floodmark.connectors.lookups import pinned_now
+from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.ports.registry import check_rereads
 from floodmark.core.protocol.expectations import ExpectationResult, uncommitted_results
 from floodmark.core.protocol.records.rows import Counts

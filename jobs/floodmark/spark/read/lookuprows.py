@@ -8,7 +8,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
-from floodmark.connectors.lookups import BEGIN, END, FOR_EVER, LookupTable, lookup_tables
+from floodmark.connectors.delta.lookups import BEGIN, END, FOR_EVER, LookupTable, lookup_tables
 from floodmark.core.protocol.records.rows import Pinned
 from floodmark.core.rules.rule import Rule
 from floodmark.spark.session.faults import of_version

@@ -19,7 +19,7 @@ from floodmark.connectors.planning.epochends import steps
 from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.ports.source import Planned, Source
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.rules.kinds import source_can
+from floodmark.core.rules.kinds import SourceCan, stream_can
 from floodmark.core.rules.rule import EpochLimits, Rule
 from floodmark.ledger.home import Home
 
@@ -29,15 +29,15 @@ FORMAT, ENDS, COLUMN = "floodmark", "ends", "planned"
 def planning(spark: SparkSession, rule: Rule, home: Home, entry: Entry) -> DataFrame:
     """The rule's streams as one streaming frame that continues from `entry`; it serves only for planning."""
     frames = [
-        streamed(spark, source, rule.streams[name].kind, line, rule.epoch)
+        streamed(spark, source, stream_can(rule.streams[name]), line, rule.epoch)
         for (name, source), line in zip(sources(rule, home).items(), entry.offsets, strict=True)
     ]
     return reduce(DataFrame.unionAll, (frame.selectExpr(f"1 AS {COLUMN}") for frame in frames))
 
 
-def streamed(spark: SparkSession, source: Source, kind: str, since: str, limits: EpochLimits) -> DataFrame:
+def streamed(spark: SparkSession, source: Source, can: SourceCan, since: str, limits: EpochLimits) -> DataFrame:
     """One source as a streaming frame that continues from `since`."""
-    if source_can(kind).planned:
+    if can.planned:
         return cast(Planned, source).stream(spark, limits)
     spark.dataSource.register(Steps)
     return spark.readStream.format(FORMAT).option(ENDS, json.dumps(steps(source, since, limits))).load()

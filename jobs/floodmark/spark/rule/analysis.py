@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from floodmark.connectors.lookups import pinned_now
+from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Columns, Intent, Pinned

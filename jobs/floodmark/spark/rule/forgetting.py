@@ -89,12 +89,14 @@ class Looked:
 @dataclass(frozen=True)
 class Found:
     """What has such rows. `own`: tables in the rule's home, by name; `sinks`, by address, and `sources`, by stream, are
-    not touched. `ledger`: its rows that have a value of the condition in their text: number -> kind."""
+    not touched; nor are `landings`, by stream. `ledger`: its rows that have a value of the condition in their text:
+    number -> kind."""
 
     own: dict[str, Looked]
     sinks: dict[str, Looked]
     sources: dict[str, str]
     ledger: dict[int, str]
+    landings: dict[str, Looked] = field(default_factory=dict)
 
     @property
     def is_nothing(self) -> bool:
@@ -176,7 +178,9 @@ def _look(session: SparkSession, ledger: LedgerReader, home: Home, where: str) -
     sinks = {at: _look_at_sink(session, one, where, wanted) for at, one in places.items()}
     sinks |= {one.label: Looked(None, f"it is a {one.kind} sink") for one in other_sinks(head).values()}
     sources = {name: str(one.address) for name, one in head.rule.streams.items() if source_kind(one.kind)}
-    return Found(own, sinks, sources, mentions(ledger.rows, literals_in(where)))
+    landed = (OwnTable(name, home.landing(name)) for name, one in head.rule.streams.items() if one.landing)
+    landings = {one.name: _look_at(session, one, where, wanted) for one in landed}
+    return Found(own, sinks, sources, mentions(ledger.rows, literals_in(where)), landings)
 
 
 def _look_at(session: SparkSession, one: OwnTable, where: str, wanted: Sequence[str]) -> Looked:

@@ -43,6 +43,7 @@ from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.fold.fold import Fold
 from floodmark.spark.read.expectationchecks import ExpectationChecks
 from floodmark.spark.read.shape import quarantine_schema
+from floodmark.spark.rule import landing
 from floodmark.spark.session.parallel import side_by_side
 from floodmark.spark.write import tablesink
 from floodmark.spark.write.outboxes import writable
@@ -158,6 +159,7 @@ def begin_first(session: SparkSession, plan: Plan, home: Home, run: str, clock_m
     ledger = Ledger.open(home.ledger, run)
     reach(name, "begin.ledger.after")
     token = new_token()
+    landing.prepare(session, plan.rule, home, ledger.id)
     found = make_tables(session, plan, home, ledger.id, 1, token, None)
     side_by_side(partial(lay_out, session, plan, site) for site in found.sinks.values())
     check_partitions(plan.rule)
@@ -171,7 +173,7 @@ def refuse_lost_ledger(plan: Plan, home: Home) -> None:
     """Raise LedgerBroken if a first generation finds tables that its rule has written: then the ledger was lost."""
     known = LedgerReader.load(home.ledger)
     if known is None:
-        left = [name for name in ("late", "dead", "state") if (home.path / name).exists()]
+        left = [name for name in ("late", "dead", "state", "landing") if (home.path / name).exists()]
         if left:
             raise LedgerBroken(f"the ledger {home.ledger} is gone, but the rule's other tables exist; {RESTORE}")
         return
@@ -329,6 +331,7 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
     reach(name, "reset.tables.before")
     old = [site for site in _sites_to_seal(head, home, ledger.id) if _can_be_sealed(site)]
     side_by_side(partial(seal, session, site) for site in old)
+    landing.prepare(session, plan.rule, home, ledger.id)
     found = make_tables(session, plan, home, ledger.id, change.successor, change.token, head)
     reach(name, "reset.tables.after")
     written = empty_tables(session, plan, found, change)

@@ -25,7 +25,7 @@ from floodmark.core.rules.sinks.sinkcolumns import grows
 from floodmark.errors import ReplayDiffers
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
-from floodmark.spark.rule import abandoning, evolution, generation
+from floodmark.spark.rule import abandoning, evolution, generation, landing
 from floodmark.spark.rule.analysis import analyse, frozen_columns, gained
 from floodmark.spark.rule.backfill import backfilling, correcting
 from floodmark.spark.rule.backfill.backfilling import BackfillResult, Recomputed
@@ -50,7 +50,7 @@ class HeldRule:
         self._root, self._rule, self._home, self._ledger = root, rule, home, ledger
         self._report, self._has_begun = report, begun
         self.drainer = drainer
-        drainer.correct = self._correct
+        drainer.correct, drainer.land = self._correct, self._land
         self.backfill: BackfillResult | None = None  # the open backfill that this run finished
 
     @property
@@ -104,6 +104,7 @@ class HeldRule:
         text = text_now(head.open.rule, head, self._rule)
         same = go_on and not text.rebuild and head.open.rule == self._rule.to_json()
         same = same and not any(stream.on_rewrite == "correct" for stream in text.streams.values())
+        same = same and not any(stream.landing for stream in text.streams.values())  # new rows are landed first
         same = same and not is_moved(head, self._rule) and not self._has_gained(head)
         check_sinks_exist(text, self._home, head)
         session, plan = analyse(self._root, text, self._home, head, head.open)
@@ -178,7 +179,12 @@ class HeldRule:
         self._report.lost.append(head.epoch + 1)
         reach(self._rule.rule, "lost.after", head.epoch + 1)
 
+    def _land(self) -> None:
+        """Copy new rows of the streams that have a landing."""
+        self._report.landed += landing.land(self._root, self._rule, self._home, self.drainer.tell)
+
     def _plan_new(self) -> None:
+        self._land()
         if self._rule.rebuild:
             if rebuild_due(self._rule, self._home, self._ledger) or self.drainer.closes:
                 self._rebuild()

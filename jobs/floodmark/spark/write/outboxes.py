@@ -14,14 +14,18 @@ from floodmark.connectors.relay.outbox import OutboxSink
 from floodmark.core.rules.kinds import sink_can
 from floodmark.core.rules.rule import Sink
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
-from floodmark.core.rules.sinks.upserts import Upsert
+from floodmark.core.rules.sinks.upserts import Effect, Upsert
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.ledger.home import Home
 from floodmark.spark.session.jvm import materialised
+from floodmark.spark.write import layouts
 from floodmark.spark.write.appending import Appending
 from floodmark.spark.write.merging import keyed
-from floodmark.spark.write.merging.upserting import refuse_several, several
-from floodmark.spark.write.tablesink import TableSink, TableWriter
+from floodmark.spark.write.merging.upserting import keyed_digesting, refuse_several, several
+from floodmark.spark.write.tablesink import TableSink, TableWriter, create
+
+# A portion is found by its log entry, however long its target is down. `maintain` cuts the log.
+_PROPERTIES = {"delta.logRetentionDuration": "interval 36500 days"}
 
 
 def writable(one: Sink, home: Home | None) -> Writable:
@@ -49,7 +53,7 @@ class Outbox(OutboxSink, Writable):
 
     def make(self, spark: SparkSession, layout: Layout, owner: str) -> None:
         self.check(owner)
-        self._table.make(spark, self._with_marks(layout), owner)
+        create(spark, str(self.folder), self._with_marks(layout).columns, owner, _PROPERTIES)
 
     def lay_out(self, spark: SparkSession, layout: Layout) -> None:
         """An outbox has no layout of its own."""
@@ -67,35 +71,72 @@ class Outbox(OutboxSink, Writable):
 
 
 class OutboxWriter(TableWriter):
-    """An outbox, as one writer sees it."""
+    """An outbox, as one writer sees it. Whatever a write does to the target, it only adds rows to the outbox."""
 
     def begin(self, frame: DataFrame, where: str) -> Appending:
-        if self._way.upsert is None:
-            return super().begin(frame, where)
-        return KeyedPortion(frame.sparkSession, self._address, self._way.app, self._way.upsert, where)
+        session, address, way = frame.sparkSession, self._address, self._way
+        if way.adds_columns:
+            layouts.add_columns(session, address, frame.drop(DELETE_COLUMN).schema)
+        if way.span is not None:
+            return Restated(session, address, way.app, bool(way.upsert))
+        if way.upsert is not None:
+            return Changes(session, address, way.app, way.upsert, where)
+        return Appending(session, address, way.app, way.exact)
 
 
-class KeyedPortion(Appending):
-    """A transaction that appends one row for each key that changes. `where`: the prefix of error messages."""
+class Portion(Appending):
+    """A transaction whose rows do something else to the target than to be added. `keyed`: each row has a mark."""
+
+    def __init__(self, session: SparkSession, address: str, app: str, keyed: bool = True):
+        super().__init__(session, address, app)
+        self._keyed = keyed
+
+    def check_types(self, name: str, frame: DataFrame) -> None:
+        super().check_types(name, frame.withColumn(DELETE_COLUMN, F.lit(True)) if self._keyed else frame)
+
+
+class Restated(Portion):
+    """The rows that replace those of an interval."""
+
+    def write(self, frame: DataFrame) -> int:
+        rows = self.compute(frame)
+        self.effect = Effect(rows, inserted=rows)
+        super().write(frame.withColumn(DELETE_COLUMN, F.lit(False)) if self._keyed else frame)
+        return rows
+
+    def compute(self, frame: DataFrame) -> int:
+        self.results = self._digesting(frame).of(frame)
+        return self.results.rows
+
+
+class Changes(Portion):
+    """One row for each key that changes. `where`: the prefix of error messages."""
 
     def __init__(self, session: SparkSession, address: str, app: str, upsert: Upsert, where: str):
         super().__init__(session, address, app)
         self._upsert, self._where = upsert, where
 
-    def check_types(self, name: str, frame: DataFrame) -> None:
-        super().check_types(name, frame.withColumn(DELETE_COLUMN, F.lit(True)))
-
     def write(self, frame: DataFrame) -> int:
-        return super().write(materialised(self._changes(frame), self._session))
+        each = materialised(keyed.one_for_each_key(frame, self._upsert), self._session)
+        results, keys = self._checked(each)
+        self.effect = Effect(results, inserted=keys)
+        columns = [name for name in frame.columns if name != DELETE_COLUMN]
+        marked = each.select("row.*", F.col("gone").alias(DELETE_COLUMN))
+        super().write(marked.select(*map(quoted, columns), DELETE_COLUMN))
+        return results
 
     def compute(self, frame: DataFrame) -> int:
-        return super().compute(self._changes(frame))
+        return self._checked(keyed.one_for_each_key(frame, self._upsert))[0]
 
-    def _changes(self, frame: DataFrame) -> DataFrame:
-        """Raises InputFault if two rows have one key and nothing says which of them is to remain."""
-        each = keyed.one_for_each_key(frame, self._upsert)
-        found = each.agg(*several(self._upsert)).head()
+    def _checked(self, each: DataFrame) -> tuple[int, int]:
+        """How many results there are, and how many keys.
+
+        Computes the digest of each key's remaining row. Raises InputFault if nothing says which that is.
+        """
+        digesting = keyed_digesting(each)
+        counts = [*several(self._upsert), F.coalesce(F.sum("times"), F.lit(0)).alias("results")]
+        found = digesting.hashed(each).agg(*counts, *map(F.expr, digesting.measures())).head()
         assert found is not None
+        self.results = digesting.digest(found.asDict())
         refuse_several(self._where, self._upsert, found.asDict())
-        columns = [name for name in frame.columns if name != DELETE_COLUMN]
-        return each.select("row.*", F.col("gone").alias(DELETE_COLUMN)).select(*map(quoted, columns), DELETE_COLUMN)
+        return int(found["results"]), int(found["keys"])

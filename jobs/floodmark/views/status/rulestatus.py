@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from floodmark.connectors.backlog.retention import limits
 from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.ports.source import Backlog
+from floodmark.connectors.relay.backlogs import Undelivered, undelivered
 from floodmark.core.lifecycle.freshness import Fresh, fresh, late_of
 from floodmark.core.lifecycle.life import UNFINISHED
 from floodmark.core.lifecycle.retention import Limit
@@ -66,6 +67,7 @@ class RuleStatus:
     waiting: Waiting | None = None
     excused: dict[str, int] = field(default_factory=dict)
     delivery: list[SinkDelivery] = field(default_factory=list)
+    targets: list[Undelivered] = field(default_factory=list)
     fresh: Fresh | None = None
     zoned: bool = True
     fault: FloodmarkError | None = None
@@ -109,6 +111,7 @@ class RuleStatus:
             "waiting": self.waiting.facts() if self.waiting else None,
             "freshness": self.fresh.facts() if self.fresh else None,
             "delivery": [sink.facts() for sink in self.delivery],
+            "targets": [one.facts() for one in self.targets],
             "kept_output": head.kept_output if head else False,
         }
 
@@ -151,6 +154,7 @@ class RuleStatus:
                 ("state", f"{name}: {s.rows} rows, {size(s.bytes)} in {s.files} files")
                 for name, s in self.state.items()
             ),
+            *(("target", one.text()) for one in self.targets),
             *(("delivery", _delivered(sink, bool(self.head and self.head.kept_output))) for sink in self.delivery),
         ]
 
@@ -211,6 +215,7 @@ def rule_status(rule: Rule, root: Path) -> RuleStatus:
             waiting=waiting(rule, head, root) if head else None,
             excused=excused(rule, head) if head else {},
             delivery=delivery(rule, head.kept_output if head else False, repeating(rule, root)),
+            targets=undelivered(rule, home, ledger),
             fresh=fresh(rule, head, late_of(rows) if rows and rule.freshness else None, datetime.now(UTC)),
             zoned=zoned(rule, head),
         )
@@ -307,6 +312,9 @@ def limits_of(rule: Rule, home: Home, head: Head | None) -> dict[str, Limit]:
 
 
 def _unread(limit: Limit) -> dict[str, Any]:
+    if limit.in_bytes:
+        sizes = {"waited_bytes": limit.waited_us, "kept_bytes": limit.retention_us, "left_bytes": limit.left_us}
+        return {**sizes, "setting": limit.setting, "warning": limit.text() if limit.warns else None}
     seconds = {"waited_seconds": limit.waited_us, "kept_seconds": limit.retention_us, "left_seconds": limit.left_us}
     said = {name: us // 1_000_000 for name, us in seconds.items()}
     return {**said, "setting": limit.setting, "warning": limit.text() if limit.warns else None}

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from floodmark.connectors.python.rows import schema_of, table_of
+from floodmark.connectors.sources.python.rows import schema_of, table_of
 from floodmark.connectors.targets.values.jsonvalues import from_json, json_rows, json_text, json_value, row_of
 from floodmark.core.text.ddl import Column, Type
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
-from floodmark.connectors.kafka.options import Topic
+from floodmark.connectors.sources.kafka.options import Topic
 from floodmark.core.relay.positions import MARKERS
 from floodmark.core.rules.file.fields import Written, as_text, column_names, connection_name
 

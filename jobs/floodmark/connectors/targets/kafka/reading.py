@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from floodmark.connectors.kafka.brokers import Brokers
+from floodmark.connectors.sources.kafka.brokers import Brokers
 
 POLL = 0.2  # seconds
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from floodmark.connectors.kafka.brokers import Brokers, brokers
-from floodmark.connectors.kafka.settings import client_settings
 from floodmark.connectors.ports.connections import connection
 from floodmark.connectors.ports.target import Layout, Operation, Target
-from floodmark.connectors.python.rows import table_of
+from floodmark.connectors.sources.kafka.brokers import Brokers, brokers
+from floodmark.connectors.sources.kafka.settings import client_settings
+from floodmark.connectors.sources.python.rows import table_of
 from floodmark.connectors.targets.kafka.messages import records_of, row_in
 from floodmark.connectors.targets.kafka.producing import OPEN, Transactions
 from floodmark.connectors.targets.kafka.reading import Blocked, CommittedReader

@@ -30,7 +30,7 @@ def _target(sink: Sink, outbox: Path | None) -> Target:
 SINK = SinkKind(
     written=WrittenPostgres,
     summary="a table of PostgreSQL, by the name of a connection",
-    can=SinkCan(qos=2, merges=True, compares=True, target=True),
+    can=SinkCan(qos=2, merges=True, replaces=True, compares=True, target=True),
     address=WrittenPostgres.address,
     open=_open,
     target=_target,

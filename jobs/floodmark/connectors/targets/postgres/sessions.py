@@ -47,7 +47,7 @@ def settings_of(one: Connection) -> dict[str, Any]:
 
 def refused_or_failed(address: str, fault: psycopg.Error) -> FloodmarkError:
     """The error for people: Refused if no retry can help."""
-    said = " ".join(str(fault).split())
+    said = " ".join(str(fault).split()).rstrip(".?")
     wrong = isinstance(fault, _WRONG) or "password authentication failed" in said or "no password supplied" in said
     wrong = wrong or ("database" in said and "does not exist" in said) or ("role" in said and "does not exist" in said)
     if wrong:

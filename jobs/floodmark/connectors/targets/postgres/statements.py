@@ -70,44 +70,81 @@ def no_rows(place: tuple[str, str]) -> str:
     return f"DELETE FROM {quoted(*place)}"
 
 
+def no_rows_within(place: tuple[str, str], column: Column, parts: int) -> str:
+    """Take away the rows whose column is in one of several intervals, each given by its two ends."""
+    at, kind = quoted(column.name), pg_type(column.type)
+    within = " OR ".join([f"({at} >= %s::{kind} AND {at} < %s::{kind})"] * parts)
+    return f"DELETE FROM {quoted(*place)} WHERE {within}"
+
+
 def copy_into(table: str, columns: Iterable[str]) -> str:
     """`table`: quoted."""
     return f"COPY {table} ({', '.join(map(quoted, columns))}) FROM STDIN (FORMAT csv)"
 
 
-def deletion(place: tuple[str, str], key: Sequence[str]) -> str:
-    """Take away the rows whose key is marked."""
-    same = " AND ".join(f"t.{quoted(name)} IS NOT DISTINCT FROM s.{quoted(name)}" for name in key)
-    return f"DELETE FROM {quoted(*place)} t USING {STAGED} s WHERE s.{GONE} AND {same}"
+def copy_out(place: tuple[str, str], columns: Iterable[Column]) -> str:
+    """All rows as CSV; arrays as JSON."""
+    names = (
+        f"array_to_json({quoted(one.name)})" if pg_type(one.type).endswith("[]") else quoted(one.name)
+        for one in columns
+    )
+    return f"COPY (SELECT {', '.join(names)} FROM {quoted(*place)}) TO STDOUT (FORMAT csv)"
 
 
-def merge(place: tuple[str, str], layout: Layout) -> str:
-    """Insert or update the other rows."""
-    names = [one.name for one in layout.columns]
-    others = [name for name in names if name not in layout.key]
-    listed = ", ".join(map(quoted, names))
-    update = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
-    then = f"DO UPDATE SET {update}{_if_newer(layout)}" if others else "DO NOTHING"
+def has_null_key(key: Sequence[str]) -> str:
+    """Whether a staged row has NULL in its key."""
+    return f"SELECT 1 FROM {STAGED} s WHERE {_null(key)} LIMIT 1"
+
+
+def deletion(place: tuple[str, str], key: Sequence[str], nulls: bool) -> str:
+    """Take away the rows whose key is marked. `nulls`: for staged rows with NULL in their key; else for all others.
+
+    Equality joins by hash. A comparison that takes NULL as a value does not.
+    """
+    return f"DELETE FROM {quoted(*place)} t USING {STAGED} s WHERE s.{GONE} AND {_same(key, nulls)}"
+
+
+def update(place: tuple[str, str], layout: Layout, whole: bool, nulls: bool) -> str:
+    """Put the other staged rows in the place of those with their keys, also of newer ones if `whole`."""
+    names = (one.name for one in layout.columns if one.name not in layout.key)
+    sets = ", ".join(f"{quoted(name)} = s.{quoted(name)}" for name in names)
+    newer = "" if whole or layout.newest is None else f" AND {_newer(layout)}"
+    same = _same(layout.key, nulls)
+    return f"UPDATE {quoted(*place)} t SET {sets} FROM {STAGED} s WHERE NOT s.{GONE} AND {same}{newer}"
+
+
+def insertion(place: tuple[str, str], layout: Layout, nulls: bool) -> str:
+    """Add the staged rows whose key is not there."""
+    names = ", ".join(quoted(one.name) for one in layout.columns)
+    there = f"SELECT FROM {quoted(*place)} t WHERE {_same(layout.key, nulls)}"
+    which = _null(layout.key) if nulls else f"NOT ({_null(layout.key)})"
     return (
-        f"INSERT INTO {quoted(*place)} AS t ({listed}) SELECT {listed} FROM {STAGED} WHERE NOT {GONE} "
-        f"ON CONFLICT ({', '.join(map(quoted, layout.key))}) {then}"
+        f"INSERT INTO {quoted(*place)} ({names}) SELECT {names} FROM {STAGED} s WHERE NOT {GONE} AND {which} "
+        f"AND NOT EXISTS ({there})"
     )
 
 
-def _if_newer(layout: Layout) -> str:
+def _same(key: Sequence[str], nulls: bool) -> str:
+    how = "IS NOT DISTINCT FROM" if nulls else "="
+    same = " AND ".join(f"t.{quoted(name)} {how} s.{quoted(name)}" for name in key)
+    return f"{same} AND ({_null(key)})" if nulls else same
+
+
+def _null(key: Sequence[str]) -> str:
+    return " OR ".join(f"s.{quoted(name)} IS NULL" for name in key)
+
+
+def _newer(layout: Layout) -> str:
     """As the engine orders rows of one key: by `newest`, then by all columns sorted by name; NULL is the smallest, and
     text is ordered by its bytes."""
-    if layout.newest is None:
-        return ""
     by_name = {one.name: one for one in layout.columns}
-    order = [by_name[layout.newest], *(by_name[name] for name in sorted(by_name))]
-    cases = " ".join(_differs(one) for one in order)
-    return f" WHERE CASE {cases} ELSE false END"
+    order = [by_name[str(layout.newest)], *(by_name[name] for name in sorted(by_name))]
+    return f"CASE {' '.join(map(_differs, order))} ELSE false END"
 
 
 def _differs(column: Column) -> str:
     collate = ' COLLATE "C"' if column.type.name == "string" else ""
-    ours, theirs = (f"{side}.{quoted(column.name)}" for side in ("excluded", "t"))
+    ours, theirs = (f"{side}.{quoted(column.name)}" for side in ("s", "t"))
     larger = f"({theirs} IS NULL OR ({ours} IS NOT NULL AND {ours}{collate} > {theirs}{collate}))"
     return f"WHEN {ours} IS DISTINCT FROM {theirs} THEN {larger}"
 

@@ -17,16 +17,20 @@ from psycopg.pq import TransactionStatus
 
 from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.targets.postgres import statements as sql
+from floodmark.connectors.targets.postgres.reading import read
 from floodmark.connectors.targets.postgres.sessions import connected, end_stopped, refused_or_failed
-from floodmark.connectors.targets.postgres.types import copied, holds, pg_type
+from floodmark.connectors.targets.postgres.table import PostgresTable
+from floodmark.connectors.targets.postgres.types import time_text
+from floodmark.connectors.targets.postgres.writing import copied
 from floodmark.core.relay.positions import KEYS, Position
 from floodmark.core.text.tablenames import about_sink
-from floodmark.errors import Fenced, FloodmarkError, InputFault, NotOwned, Refused, RunFailed, WrongColumn
+from floodmark.errors import Fenced, FloodmarkError, InputFault, NotOwned, Refused, RunFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from floodmark.connectors.targets.postgres.options import WrittenPostgres
+    from floodmark.core.relay.portions import Replaced
 
 LOCK_WAIT = "5s"  # for the position's row, before the session that holds it is looked at
 PATIENCE = 120.0  # seconds to wait for a relay that works
@@ -37,6 +41,7 @@ class PostgresTarget(Target):
 
     def __init__(self, address: str, options: WrittenPostgres):
         self.address, self._place, self._name = address, options.place, options.connection
+        self._table = PostgresTable(address, options.place)
         self._open: psycopg.Connection[Any] | None = None
 
     @property
@@ -65,11 +70,11 @@ class PostgresTarget(Target):
         return found
 
     def _make(self, session: psycopg.Connection[Any], owner: str, layout: Layout) -> None:
-        if self._columns(session):
+        if self._table.columns(session):
             self._take_over(session, owner, layout)
         else:
             session.execute(sql.new_table(self._place, layout.columns))
-        if layout.key and not self._has_unique(session, layout.key):
+        if layout.key and not self._table.has_unique(session, layout.key):
             nulls = session.info.server_version >= 150000
             session.execute(sql.unique_key(self._place, layout.key, nulls))
 
@@ -82,7 +87,7 @@ class PostgresTarget(Target):
                     "Name another table, or empty it",
                 )
             )
-        self._fit(session, layout)
+        self._table.fit(session, layout)
 
     def position(self) -> Position | None:
         with self._transaction() as session:
@@ -109,7 +114,7 @@ class PostgresTarget(Target):
         with self._transaction() as session:
             self._take_turn(session, since)
             if operations:
-                self._fit(session, layout)
+                self._table.fit(session, layout)
             if layout.key and operations:
                 session.execute(sql.staging(layout.columns))
             for one in operations:
@@ -153,6 +158,8 @@ class PostgresTarget(Target):
     def _perform(self, session: psycopg.Connection[Any], one: Operation, layout: Layout) -> None:
         if one.empties:
             session.execute(sql.no_rows(self._place))
+        if one.replaces is not None:
+            self._make_room(session, one.replaces, layout)
         if not one.count:
             return
         names = [column.name for column in layout.columns]
@@ -161,8 +168,22 @@ class PostgresTarget(Target):
         session.execute(f"TRUNCATE {sql.STAGED}")
         self._copy(session, one, layout, sql.copy_into(sql.STAGED, [*names, sql.GONE]), (sql.GONE,))
         with self._rows_of(one):
-            session.execute(sql.deletion(self._place, layout.key))
-            session.execute(sql.merge(self._place, layout))
+            self._merge(session, layout, one.whole)
+
+    def _merge(self, session: psycopg.Connection[Any], layout: Layout, whole: bool) -> None:
+        """Merge the staged rows, first those without NULL in their key."""
+        session.execute(f"ANALYZE {sql.STAGED}")
+        has_nulls = session.execute(sql.has_null_key(layout.key)).fetchone() is not None
+        for nulls in (False, True)[: 1 + has_nulls]:
+            session.execute(sql.deletion(self._place, layout.key, nulls))
+            if len(layout.columns) > len(layout.key):
+                session.execute(sql.update(self._place, layout, whole, nulls))
+            session.execute(sql.insertion(self._place, layout, nulls))
+
+    def _make_room(self, session: psycopg.Connection[Any], replaced: Replaced, layout: Layout) -> None:
+        column = next(one for one in layout.columns if one.name == replaced.column)
+        ends = [time_text(at) for part in replaced.parts for at in part]
+        session.execute(sql.no_rows_within(self._place, column, len(replaced.parts)), ends)
 
     def _copy(
         self, session: psycopg.Connection[Any], one: Operation, layout: Layout, into: str, more: tuple[str, ...]
@@ -179,57 +200,18 @@ class PostgresTarget(Target):
         except (pg.DataError, pg.IntegrityError) as fault:
             said = ", ".join(filter(None, (fault.diag.message_primary, fault.diag.message_detail, fault.diag.context)))
             raise InputFault(
-                about_sink(self.address, f"epoch {one.epoch}: expected rows that the table takes, found one: {said}")
+                about_sink(
+                    self.address, f"epoch {one.position.epoch}: expected rows that the table takes, found one: {said}"
+                )
             ) from fault
-
-    # --- Columns
-
-    def _columns(self, session: psycopg.Connection[Any]) -> dict[str, tuple[str, bool]]:
-        """Of the table, by name: the type, and whether a row must give a value. Empty: there is no table."""
-        found = session.execute(
-            "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull AND NOT a.atthasdef AND "
-            "a.attidentity = '' FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON "
-            "n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped",
-            list(self._place),
-        )
-        return {name: (kind, needed) for name, kind, needed in found}
-
-    def _fit(self, session: psycopg.Connection[Any], layout: Layout) -> None:
-        """Raise WrongColumn unless the table takes such rows; add columns that it lacks, if the rule says so."""
-        there = self._columns(session)
-        if not there:
-            raise Refused(about_sink(self.address, "expected the table, found none: somebody removed it. Restore it"))
-        missing = [one for one in layout.columns if one.name not in there]
-        if missing and layout.adds_columns:
-            session.execute(sql.new_columns(self._place, missing))
-        elif missing:
-            raise self._wrong(
-                f"a column {missing[0].name} {pg_type(missing[0].type)}", f"none of {', '.join(there)}", "add it"
-            )
-        for one in (one for one in layout.columns if one.name in there):
-            kind = there[one.name][0]
-            if not holds(kind.partition("(")[0] if kind.startswith("character") else kind, pg_type(one.type)):
-                raise self._wrong(f"column {one.name} of type {pg_type(one.type)}", kind, "change it")
-        names = {one.name for one in layout.columns}
-        for name in (name for name, (_, needed) in there.items() if needed and name not in names):
-            raise self._wrong("no other column that must have a value", name, "give it a default")
-
-    def _wrong(self, expected: str, found: str, mend: str) -> WrongColumn:
-        return WrongColumn(about_sink(self.address, f"expected {expected}, found {found}: {mend}, or cast in the SQL"))
-
-    def _has_unique(self, session: psycopg.Connection[Any], key: Sequence[str]) -> bool:
-        found = session.execute(
-            "SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND "
-            "a.attnum = ANY(i.indkey) WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indpred IS NULL AND "
-            "i.indisvalid GROUP BY i.indexrelid",
-            [sql.quoted(*self._place)],
-        )
-        return any(set(names) == set(key) for (names,) in found)
 
     # --- Reading back
 
     def read_back(self, layout: Layout) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError
+        with self._transaction() as session:
+            session.execute("SET LOCAL TimeZone = 'UTC'")
+            with session.cursor().copy(sql.copy_out(self._place, layout.columns)) as copy:
+                yield from read(copy, layout.columns)
 
     # --- Sessions
 

@@ -1,4 +1,4 @@
-"""How columns of results become columns of PostgreSQL, and how their values are written for COPY. Pure but for Arrow.
+"""How columns of results become columns of PostgreSQL. Pure but for Arrow.
 
 | Spark | PostgreSQL |
 |---|---|
@@ -19,12 +19,12 @@
 
 from __future__ import annotations
 
-import json
-from datetime import date, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from floodmark.connectors.targets.values.jsonvalues import json_value
-from floodmark.core.text.ddl import Column, Type
+from floodmark.core.text.ddl import Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,49 +68,41 @@ def holds(there: str, wanted: str) -> bool:
     return there == wanted or there in _ALSO.get(wanted, ()) or (wanted.startswith("numeric(") and there == "numeric")
 
 
-def copied(batch: pa.RecordBatch, columns: tuple[Column, ...], more: tuple[str, ...] = ()) -> bytes:
-    """The rows as CSV for COPY, with `columns` and then the boolean columns `more`: null is empty, text is quoted."""
-    import pyarrow as pa
-    import pyarrow.csv as pc
-
-    arrays = [_written(batch.column(one.name), one.type) for one in columns]
-    arrays += [batch.column(name) for name in more]
-    sink = pa.BufferOutputStream()
-    table = pa.Table.from_arrays(arrays, names=[f"c{i}" for i in range(len(arrays))])
-    pc.write_csv(table, sink, pc.WriteOptions(include_header=False))
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+def time_text(micros: int) -> str:
+    """An instant, in microseconds since 1970, as a literal of any type of time."""
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    return at.isoformat()
 
 
-def _written(array: pa.Array, kind: Type) -> pa.Array:
-    """The column as what CSV can write."""
+def arrow_type(kind: Type) -> pa.DataType:
+    """The type as an outbox has it."""
     import pyarrow as pa
 
-    if kind.name == "binary":
-        return pa.array((None if one is None else rf"\x{one.hex()}" for one in array.to_pylist()), pa.string())
-    if kind.name in ("array", "map", "struct"):
-        text = _array_text if pg_type(kind).endswith("[]") else _json_text
-        return pa.array((None if one is None else text(one, kind) for one in array.to_pylist()), pa.string())
-    return array
+    if kind.name == "decimal":
+        return pa.decimal128(kind.precision, kind.scale)
+    if kind.name == "array":
+        return pa.list_(arrow_type(kind.parts[0].type))
+    if kind.name == "map":
+        return pa.map_(*(arrow_type(part.type) for part in kind.parts))
+    if kind.name == "struct":
+        return pa.struct([(part.name, arrow_type(part.type)) for part in kind.parts])
+    return _arrow_types()[kind.name]()
 
 
-def _array_text(values: list[Any], kind: Type) -> str:
-    """A literal of PostgreSQL's arrays."""
-    element = kind.parts[0].type
-    return "{" + ",".join("NULL" if one is None else _quoted(_text(one, element)) for one in values) + "}"
+def _arrow_types() -> dict[str, Callable[[], Any]]:
+    import pyarrow as pa
 
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _text(value: Any, kind: Type) -> str:
-    if kind.name == "binary":
-        return rf"\x{value.hex()}"
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    return str(value)
-
-
-def _json_text(value: Any, kind: Type) -> str:
-    return json.dumps(json_value(value, kind), ensure_ascii=False)
+    return {
+        "boolean": pa.bool_,
+        "tinyint": pa.int8,
+        "smallint": pa.int16,
+        "int": pa.int32,
+        "bigint": pa.int64,
+        "float": pa.float32,
+        "double": pa.float64,
+        "string": pa.string,
+        "binary": pa.binary,
+        "date": pa.date32,
+        "timestamp": partial(pa.timestamp, "us", "UTC"),
+        "timestamp_ntz": partial(pa.timestamp, "us"),
+    }

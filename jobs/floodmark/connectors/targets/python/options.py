@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from floodmark.connectors.python.options import Methods, WrittenClass, check_class, methods_in, module_of
+from floodmark.connectors.sources.python.options import Methods, WrittenClass, check_class, methods_in, module_of
 from floodmark.core.rules.kinds import CODE, SinkCan
 
 AGAIN: Methods = {"apply": ("batch", "token")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from floodmark.connectors.ports.target import Layout, Operation
-from floodmark.connectors.python.rows import schema_of
+from floodmark.connectors.sources.python.rows import schema_of
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import Column, Type
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.connectors.ports.connections import connection
 from floodmark.connectors.ports.target import Layout, Operation, Target
-from floodmark.connectors.python.author import Author, made
+from floodmark.connectors.sources.python.author import Author, made
 from floodmark.connectors.targets.homeposition import HomePosition
 from floodmark.connectors.targets.python.options import WrittenOwn, capabilities
 from floodmark.connectors.targets.python.portions import no_rows, portion_of

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from floodmark.core.rules.checks.columns import Problem
 from floodmark.core.rules.file.schedule import UPSTREAM
-from floodmark.core.rules.kinds import sink_can, source_can
+from floodmark.core.rules.kinds import sink_can, stream_can
 from floodmark.core.rules.model import Rule
 from floodmark.core.text.yamltree import Path as Field
 from floodmark.errors import SqlAt
@@ -31,12 +31,15 @@ _WHY_NOT: dict[str, str] = {"max_rows": "cannot count rows before they read them
 
 def check_epoch(rule: Rule) -> Iterator[Problem]:
     asked = [key for key, most in rule.epoch.model_dump().items() if most is not None]
-    for kind in dict.fromkeys(stream.kind for stream in rule.streams.values()):
-        limits = source_can(kind).limits
+    kinds = {
+        "Landed" if stream.landing else stream.kind.title(): stream_can(stream).limits
+        for stream in rule.streams.values()
+    }
+    for kind, limits in kinds.items():
         for key in (key for key in asked if key not in limits):
             why = _WHY_NOT.get(key, f"cannot be bounded by {key}")
             others = f"use {' or '.join(sorted(limits))}" if limits else "leave it out"
-            yield ("epoch", key), f"{kind.title()} streams {why}: {others}"
+            yield ("epoch", key), f"{kind} streams {why}: {others}"
 
 
 _REPLACED = "expected no `key` with `rebuild: true`: each run replaces the whole table"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from floodmark.core.rules.checks.columns import Problem
-from floodmark.core.rules.kinds import once_only, sink_can, source_can
+from floodmark.core.rules.kinds import once_only, sink_can, stream_can
 from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.sql.windows import grids
 from floodmark.core.sql.words.clock import at_clock
@@ -19,7 +19,9 @@ def check_rewrites(rule: Rule) -> Iterator[Problem]:
     """Check `on_rewrite`: only results of an interval, or of keys, can be corrected."""
     for name, stream in rule.streams.items():
         field = ("streams", name, "on_rewrite")
-        if stream.on_rewrite != "stop" and not source_can(stream.kind).rewrites:
+        if stream.landing is not None or stream.changes:
+            continue  # `check_landing` and `check_changes` refuse it
+        if stream.on_rewrite != "stop" and not stream_can(stream).rewrites:
             yield (
                 field,
                 f"expected none at a {stream.kind} source, which cannot say which rows were removed or changed",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from floodmark.core.rules.checks.columns import Problem, check_expression, given_by
 from floodmark.core.rules.checks.epochs import input_files, is_stateful
 from floodmark.core.rules.kinds import SINKS, can_of, sink_can
-from floodmark.core.rules.model import Rule, Sink
+from floodmark.core.rules.model import OUTBOX_KEEP_US, Rule, Sink
 from floodmark.core.rules.sinks.delivery import delivery
 from floodmark.core.rules.sinks.sinkcolumns import STAMPS, appends_only
 from floodmark.core.rules.sinks.tableproperties import unfit_property
@@ -82,6 +82,8 @@ def check_sink_columns(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
         }
         for key in (key for key, given in of_a_table.items() if given and not sink_can(sink.kind).table):
             yield ("sinks", i, key), f"expected a delta sink, because only a table has them; found {sink.kind}"
+        if sink.outbox is None and (sink.outbox_bytes is not None or sink.outbox_keep_us != OUTBOX_KEEP_US):
+            yield ("sinks", i, "outbox"), f"expected a target, because only those have an outbox; found {sink.kind}"
         yield from _properties(i, sink)
         yield from _feed(rule, i, sink)
         yield from _stamped(rule, i, sink)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floodmark.core.rules.checks.columns import Problem, check_expression
-from floodmark.core.rules.kinds import Start, source_can
+from floodmark.core.rules.kinds import Start, source_can, stream_can
 from floodmark.core.rules.model import Rule, StartAt, Stream
 from floodmark.core.text.yamltree import Path as Field
 from floodmark.errors import SqlAt
@@ -32,7 +32,7 @@ def check_streams(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
 def check_kinds(rule: Rule) -> Iterator[tuple[Field, str]]:
     """Check that a stream's kind of source supports what the rule asks of it."""
     for name, stream in rule.streams.items():
-        can = source_can(stream.kind)
+        can = stream_can(stream)
         start = start_of(stream)
         if start not in can.starts:
             yield (
@@ -44,15 +44,54 @@ def check_kinds(rule: Rule) -> Iterator[tuple[Field, str]]:
             yield (
                 ("streams", name, stream.kind),
                 f"expected a source whose rows can be read again, because the rule has `qos: {rule.qos}`; found a "
-                f"{stream.kind} source, whose rows can be read only once: a crash would lose rows. Give the rule "
-                f"`qos: {can.qos}`",
+                f"{stream.kind} source, whose rows can be read only once: a crash would lose rows. {_LAND}, or give "
+                f"the rule `qos: {can.qos}`",
             )
         if rule.rebuild and not can.rereads:
             yield (
                 ("rebuild",),
                 f"expected sources whose rows can be read again in each run, found stream {name}: rows of a "
-                f"{stream.kind} source can be read only once",
+                f"{stream.kind} source can be read only once. {_LAND}",
             )
+        yield from check_landing(name, stream)
+        yield from check_changes(name, stream)
+        if rule.rebuild and stream.landing is not None and stream.landing.keep_us is not None:
+            yield (
+                ("streams", name, "landing", "keep"),
+                "expected none with `rebuild: true`: each run reads all landed rows",
+            )
+
+
+_LAND = "Add `landing: true` to the stream, which copies its rows into the rule's home first"
+
+
+def check_changes(name: str, stream: Stream) -> Iterator[tuple[Field, str]]:
+    """Check `changes`: only a Delta table has a change feed, of which rewrites are rows."""
+    if stream.changes and not source_can(stream.kind).table:
+        yield (
+            ("streams", name, "changes"),
+            f"expected it beside `delta` or `rule`, because only Delta tables have a change feed; found {stream.kind}",
+        )
+    elif stream.changes and stream.on_rewrite != "stop":
+        yield (
+            ("streams", name, "on_rewrite"),
+            "expected none beside `changes: true`: what a rewrite changes is read as rows",
+        )
+
+
+def check_landing(name: str, stream: Stream) -> Iterator[tuple[Field, str]]:
+    """Check `landing`: whether the kind needs one, and what it cannot have beside it."""
+    if stream.landing is None and source_can(stream.kind).lands:
+        yield (
+            ("streams", name, "landing"),
+            f"expected true or {{keep: DURATION}}, found false: rows of a {stream.kind} source can be read only until "
+            "they are landed",
+        )
+    if stream.landing is not None and not stream.changes and stream.on_rewrite != "stop":
+        yield (
+            ("streams", name, "on_rewrite"),
+            "expected none beside `landing`: landed rows are a copy, which does not follow rewrites of the source",
+        )
 
 
 def start_of(stream: Stream) -> Start:

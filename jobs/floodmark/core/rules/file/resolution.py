@@ -13,17 +13,19 @@ from floodmark.core.rules.file.streams import (
     DEFAULT_MAX_AHEAD,
     WrittenDistinct,
     WrittenExpectation,
+    WrittenLanding,
     WrittenLookup,
     WrittenStart,
     WrittenStream,
     instant_of,
 )
-from floodmark.core.rules.kinds import CODE, sink_kind, source_kind
+from floodmark.core.rules.kinds import CODE, sink_kind, source_can, source_kind
 from floodmark.core.rules.model import (
     Distinct,
     EventTime,
     Expectation,
     Freshness,
+    Landing,
     Lookup,
     Qos,
     Sink,
@@ -67,7 +69,17 @@ def stream_of(written: WrittenStream, zone: str, chained: tuple[str, int] | None
         distinct=_distinct(written.distinct),
         expect=expectations_of(written.expect),
         on_rewrite=written.on_rewrite,
+        landing=_landing(written.landing, kind),
+        changes=written.changes,
     )
+
+
+def _landing(written: bool | WrittenLanding | None, kind: str) -> Landing | None:
+    """On by default where a kind's rows can be read only until they are landed."""
+    if isinstance(written, WrittenLanding):
+        return Landing(keep_us=written.keep)
+    asked = source_can(kind).lands if written is None else written
+    return Landing() if asked else None
 
 
 def _source_of(written: WrittenStream, chained: tuple[str, int] | None) -> tuple[str, str, dict[str, Any], int]:
@@ -122,5 +134,7 @@ def sink_of(written: WrittenSink, qos: int, code: str | None = None) -> Sink:
         adds_columns=written.evolves == "add_columns",
         epoch_columns=written.epoch_columns,
         outbox=outbox_of(address) if address and sink_kind(kind).can.target else None,
+        outbox_bytes=written.outbox and written.outbox.max_bytes,
+        **({} if written.outbox is None else {"outbox_keep_us": written.outbox.keep}),
         on_reset=written.on_reset,
     )

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from floodmark.core.rules.file.fields import Filled, QosLevel, Written, as_text
+from floodmark.core.rules.file.fields import Duration, Filled, Positive, QosLevel, Written, as_text
 from floodmark.core.rules.file.kindkeys import KIND, add_to_schema, group_kind_keys, read_kind
 from floodmark.core.rules.kinds import SINKS, sink_can, sink_kind
+from floodmark.core.rules.model import OUTBOX_KEEP_US
 from floodmark.core.text.secrets import WAY_OUT, secret_setting
 
 LATER_SINK_KEYS = ("mode",)
@@ -79,6 +80,19 @@ def _few(value: list[str]) -> list[str]:
     return value
 
 
+class WrittenOutbox(Written):
+    """The outbox of a target. Rows stay in it until the target has them, whatever is written here."""
+
+    max_bytes: Annotated[
+        Positive | None,
+        Field(description="most bytes of files that the target has not got; the rule then waits. Default: no limit"),
+    ] = None
+    keep: Annotated[
+        Duration,
+        Field(description="for how long rows stay after the target got them", json_schema_extra={"default": "7 days"}),
+    ] = OUTBOX_KEEP_US
+
+
 ResultColumns: TypeAlias = Annotated[list[str], BeforeValidator(_key), Field(min_length=1)]
 
 
@@ -125,6 +139,7 @@ class WrittenSink(Written):
     partition_by: ResultColumns | None = None
     cluster_by: Annotated[ResultColumns, AfterValidator(_few), Field(max_length=MOST_CLUSTERED)] | None = None
     evolves: Annotated[Literal["fail", "add_columns"], BeforeValidator(_evolves), Field(alias="schema")] = "fail"
+    outbox: WrittenOutbox | None = None
     epoch_columns: Annotated[bool, Field(description="add the columns _generation and _epoch to the table")] = False
     on_reset: Annotated[
         Literal["empty", "keep"],

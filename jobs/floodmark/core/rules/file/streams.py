@@ -126,6 +126,26 @@ def _on_rewrite(value: object) -> object:
     return value
 
 
+def _changes(value: object) -> object:
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false")
+    return value
+
+
+class WrittenLanding(Written):
+    """Copies the stream's rows into a table of the rule's home before they are folded."""
+
+    keep: Annotated[Duration, AfterValidator(as_positive)] | None = None
+
+
+def _landing(value: object) -> object:
+    if value is None or isinstance(value, (bool, WrittenLanding)):
+        return value
+    if not isinstance(value, dict):
+        raise ValueError("expected true, false or {keep: DURATION}, such as {keep: 30 days}")
+    return WrittenLanding.model_validate(value)
+
+
 def _kind(value: object) -> object:
     return read_kind(value, source_kind)
 
@@ -154,6 +174,8 @@ class WrittenStream(Written):
     distinct: WrittenDistinct | None = None
     expect: Annotated[Expectations, Field(description="expectations on the input rows")] = {}
     on_rewrite: Annotated[OnRewrite, BeforeValidator(_on_rewrite)] = "stop"
+    changes: Annotated[bool, BeforeValidator(_changes)] = False
+    landing: Annotated[bool | WrittenLanding | None, BeforeValidator(_landing)] = None
 
     @model_validator(mode="before")
     @classmethod

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from floodmark.core.rules.kinds import can_of, source_can
-from floodmark.core.rules.model import Rule, Sink
+from floodmark.core.rules.kinds import can_of, source_can, stream_can
+from floodmark.core.rules.model import Rule, Sink, Stream
 
 AT_MOST_ONCE = "at most once"
 AT_LEAST_ONCE = "at least once"
@@ -51,9 +51,23 @@ def delivery(rule: Rule, kept_output: bool = False, repeats: Collection[str] = (
     kept_output: the generation started with `reset --keep-output`, so a sink's earlier rows may come again. repeats:
     the streams that are sinks of rules for which that is so.
     """
-    can = {name: min(source_can(stream.kind).qos, stream.qos) for name, stream in rule.streams.items()}
+    can = {name: min(stream_can(stream).qos, stream.qos) for name, stream in rule.streams.items()}
     source = min((min(qos, 1) if name in repeats else qos for name, qos in can.items()), default=2)
     return [_of(sink, source, kept_output) for sink in rule.sinks]
+
+
+def before_landing(stream: Stream) -> str | None:
+    """What a crash does to rows on the way to a stream's landing; None without a landing."""
+    if stream.landing is None:
+        return None
+    can = source_can(stream.kind)
+    if can.rereads:
+        return (
+            "a crash loses nothing: the source gives rows again that are not landed; exactly once from the landing on"
+        )
+    if can.lands:
+        return "a crash loses nothing: the source keeps rows until they are landed; exactly once from the landing on"
+    return "a crash may lose rows that were read and are not landed yet; exactly once from the landing on"
 
 
 def _of(sink: Sink, source: int, kept_output: bool) -> SinkDelivery:

@@ -23,7 +23,7 @@ from typing import Any
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from floodmark.connectors.lookups import pinned_now
+from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.preflight import check_sources
 from floodmark.core.lifecycle.backfills import Interval, window_of
 from floodmark.core.protocol import engine

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
-from floodmark.connectors.lookups import pinned_now
+from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.ports.registry import sinks, sources
 from floodmark.connectors.ports.source import Rewrite
 from floodmark.connectors.preflight import check_sources

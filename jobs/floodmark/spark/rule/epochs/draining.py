@@ -49,10 +49,11 @@ class Drainer:
         clock_ms: int | None,
     ):
         self._home, self._ledger = home, ledger
-        self._report, self._tell = report, tell
+        self._report, self.tell = report, tell
         self._close_until, self._clock_ms = close_until, clock_ms
         self._checked: Head | None = None  # the head whose tables passed their check
         self.correct: Callable[[SparkSession, Plan, Mapping[str, Rewrite]], None] = _never
+        self.land: Callable[[], None] = _nothing
 
     @property
     def head(self) -> Head:
@@ -111,6 +112,7 @@ class Drainer:
         if self.is_behind(plan):
             if self._close_until is None:
                 return
+            self.land()
             self.drain_all(session, plan)
         until = tick_target(plan.rule, self.head, self.now_us(), self.close_until(plan))
         if until is not None:
@@ -204,8 +206,12 @@ class Drainer:
 
     def _report_epoch(self, epoch: EpochReport) -> None:
         self._report.epochs.append(epoch)
-        self._tell(epoch)
+        self.tell(epoch)
 
 
 def _never(session: SparkSession, plan: Plan, found: Mapping[str, Rewrite]) -> None:
     raise LookupError(f"rule {plan.rule.rule}: nobody corrects its rewrites")
+
+
+def _nothing() -> None:
+    """For a drainer that nobody lands rows for."""

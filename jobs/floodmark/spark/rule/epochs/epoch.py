@@ -30,13 +30,14 @@ from floodmark.connectors.planning import checkpoint
 from floodmark.connectors.planning.plannedrows import relations
 from floodmark.connectors.planning.rewrites import spans_rewrite
 from floodmark.connectors.ports import console
+from floodmark.connectors.relay.room import wait_for_room
 from floodmark.core.protocol import engine
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.expectations import failing
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Failed, Intent, Replay, Written, total
-from floodmark.core.rules.kinds import source_can
+from floodmark.core.rules.kinds import stream_can
 from floodmark.errors import LedgerBroken, ReplayDiffers
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
@@ -121,6 +122,8 @@ class EpochFolder:
         entry = self._planned(batch_id)
         if self.head.open is None and spans_rewrite(self._plan.rule, self._home, self.head.entry, entry):
             raise RewriteAhead
+        if self.head.open is None:
+            wait_for_room(self._plan.rule, self._home, self._ledger)
         commit = self._effects(entry)
         self._reach("commit.before")
         opened, attempt = self.head.open, self.head.attempt
@@ -150,7 +153,7 @@ class EpochFolder:
             return replayed(self._session, rule, shape, self._sites.dead.address, self.head, replay, clock)
         told = relations(self._session, checkpoint.query_id(self._directory), len(rule.streams))
         rows = read_range(self._session, rule, self._home, shape, self.head.entry, entry, clock, told)
-        if any(not source_can(stream.kind).planned for stream in rule.streams.values()):
+        if any(not stream_can(stream).planned for stream in rule.streams.values()):
             # READ and FILES each pass over the rows. A broker would be asked, and its records parsed, twice.
             rows.persist(StorageLevel.MEMORY_AND_DISK)
             held.callback(rows.unpersist)

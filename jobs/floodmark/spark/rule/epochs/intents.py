@@ -6,7 +6,7 @@ from functools import cached_property
 
 from pyspark.sql import SparkSession
 
-from floodmark.connectors.lookups import pinned_now
+from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head

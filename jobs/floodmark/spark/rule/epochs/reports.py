@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from floodmark.core.protocol.records.head import Head
+from floodmark.spark.rule.landing import LandedReport
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class CorrectionReport:
     replaced: dict[str, tuple[int, int]]
 
 
-Report = Callable[[EpochReport], None]
+Report = Callable[[EpochReport | LandedReport], None]
 
 
 @dataclass
@@ -51,4 +52,5 @@ class RunReport:
     lost: list[int] = field(default_factory=list)
     abandoned: list[int] = field(default_factory=list)
     corrections: list[CorrectionReport] = field(default_factory=list)
+    landed: list[LandedReport] = field(default_factory=list)
     head: Head | None = None

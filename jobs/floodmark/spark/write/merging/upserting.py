@@ -66,9 +66,7 @@ class Upserting(Rewriting):
         Computes the digest of each key's remaining row, including rows that delete.
         """
         measures = [*several(self._upsert), F.coalesce(F.sum("times"), F.lit(0)).alias("results")]
-        kind = rows.schema["row"].dataType
-        assert isinstance(kind, StructType)
-        digesting = Digesting(kind, before="row.`")
+        digesting = keyed_digesting(rows)
         measures += [*map(F.expr, digesting.measures()), *self._extremes(rows)]
         found = _only(digesting.hashed(rows).agg(*measures)).asDict()
         self.results = digesting.digest(found)
@@ -177,6 +175,13 @@ class Upserting(Rewriting):
         """The rows' keys for a join with the table; if they are few, they are broadcast to every task."""
         keys = rows.select(*keyed.keys_of(self._upsert), *more)
         return F.broadcast(keys) if count <= MOST_SENT else keys
+
+
+def keyed_digesting(rows: DataFrame) -> Digesting:
+    """Digests of the rows in `keyed.one_for_each_key`."""
+    kind = rows.schema["row"].dataType
+    assert isinstance(kind, StructType)
+    return Digesting(kind, before="row.`")
 
 
 def several(upsert: Upsert) -> list[Column]:

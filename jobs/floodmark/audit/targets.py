@@ -1,0 +1,225 @@
+"""Targets outside of the lake: whether each is at a position of the ledger, and holds what its outbox says.
+
+The auditor cannot reach a target. So it is given `targets`, which ask the target's own kind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from floodmark.audit.content.content import differences, rows_of
+from floodmark.audit.content.joined import total
+from floodmark.audit.content.rowhash import digest, row_hashes
+from floodmark.audit.effects.sinktables import Sink
+from floodmark.audit.evidence import Finding, Row, TableLog
+from floodmark.audit.logreader import store_of
+from floodmark.redaction import redacted
+
+GONE = "_floodmark_gone"  # the column of an outbox that says whether a row takes its key's row away
+POSITION = ("ledger", "generation", "token", "epoch", "seq", "hash")
+
+
+class Held(Protocol):
+    """What a target has: its position by POSITION (None: it has none), and its rows with the outbox's columns."""
+
+    @property
+    def position(self) -> Mapping[str, Any] | None: ...
+    def rows(self) -> Iterator[pa.RecordBatch]: ...
+
+
+Targets = Callable[[Sink], Held]
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What one row of the ledger has for a target: the outbox's commit; what it takes away first."""
+
+    written: Mapping[str, Any] | None
+    empties: bool
+    backfill: Mapping[str, Any] | None
+
+
+def check_target(
+    table: str, sink: Sink, log: TableLog, rows: Sequence[Row], ledger: str, targets: Targets
+) -> Iterator[Finding]:
+    """What a target lacks or has too much. `table`: the ledger's name of the sink; `log`: its outbox's."""
+    try:
+        held = targets(sink)
+        position = held.position
+        wrong = _misplaced(position, rows, ledger)
+        if position is None or wrong is not None:
+            yield Finding("broken" if wrong else "unknown", wrong or "nothing has been shipped yet", table=table)
+            return
+        shipped = list(_shipped(table, rows, int(position["seq"])))
+        found = list(held.rows())
+        yield from (Finding("broken", what, table=table) for what in _differing(sink, log, shipped, found))
+    except _Unknown as fault:
+        yield Finding("unknown", str(fault), table=table)
+    except Exception as fault:  # of a kind that the auditor does not know: a server that is down, a missing module
+        yield Finding("unknown", redacted(f"it cannot be asked ({type(fault).__name__}: {fault})"), table=table)
+
+
+class _Unknown(Exception):
+    """It cannot be told what the target has to hold."""
+
+
+def _misplaced(position: Mapping[str, Any] | None, rows: Sequence[Row], ledger: str) -> str | None:
+    """Why a position is none of the ledger's; None if it is one, or there is none."""
+    if position is None or not position["seq"]:
+        return None
+    row = next((one for one in rows if one.seq == position["seq"]), None)
+    expected = None if row is None else (ledger, row.generation, row.token, row.epoch, row.seq, row.hash)
+    if expected != tuple(position[name] for name in POSITION):
+        return f"its position (row {position['seq']}, epoch {position['epoch']}) is not one of the ledger's"
+    return None
+
+
+def _shipped(table: str, rows: Sequence[Row], upto: int) -> Iterator[Portion]:
+    """The portions that the target has, since it was emptied last."""
+    found, backfill = list[Portion](), None
+    for row in rows:
+        if row.seq > upto:
+            break
+        body = json.loads(row.body)
+        backfill = body if row.kind == "backfill" else backfill
+        if row.kind not in ("commit", "backfilled"):
+            continue
+        if row.kind == "commit" and row.epoch == 0 and not body.get("kept_output"):
+            found = []
+        written = body["tables"].get(table)
+        if written is not None:
+            found.append(Portion(written, False, backfill if row.kind == "backfilled" else None))
+    yield from found
+
+
+def _differing(sink: Sink, log: TableLog, shipped: Sequence[Portion], found: Sequence[pa.RecordBatch]) -> Iterator[str]:
+    """Rows that the target lacks, and rows that it has too much."""
+    if not _can_replay(log, shipped):
+        yield from _by_sums(sink, shipped, found)
+        return
+    columns = [one.backfill["column"] for one in shipped if one.backfill and one.backfill["column"]]
+    replay = _Replay(sink, log, columns[0] if columns else None)
+    for one in shipped:
+        replay.apply(one)
+    there = Counter(int(one) for batch in found for one in row_hashes(batch, computed=False))
+    wanted = replay.hashes()
+    lacking, more = sum((wanted - there).values()), sum((there - wanted).values())
+    if lacking or more:
+        doubled = sum(count for one, count in (there - wanted).items() if one in wanted)
+        yield (
+            f"it holds other rows than its outbox says: {lacking} missing, {more} too many, of which {doubled} are "
+            "there more than once (a changed row is both missing and too many)"
+        )
+
+
+def _can_replay(log: TableLog, shipped: Sequence[Portion]) -> bool:
+    """Whether all files of these portions are there."""
+    entries = [None if one.written is None else log.at(int(one.written["commit"])) for one in shipped]
+    return all(one is not None for one in entries) and all(
+        file.path in log.present for one in entries if one is not None for file in one.files_with_rows
+    )
+
+
+def _by_sums(sink: Sink, shipped: Sequence[Portion], found: Sequence[pa.RecordBatch]) -> Iterator[str]:
+    """By the digests in the ledger alone, which add up."""
+    if sink.get("key") or any(one.backfill for one in shipped):
+        raise _Unknown("its rows cannot be compared: the outbox no longer has all of them (`outbox: {keep: ...}`)")
+    known = total([one.written["digest"] for one in shipped if one.written is not None])
+    rows = pa.Table.from_batches(found) if found else None
+    if rows is None:
+        if known["rows"]:
+            yield f"it holds other rows than the ledger says ({known['rows']} rows, found 0)"
+        return
+    said = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
+    if said:
+        yield f"it holds other rows than the ledger says ({said})"
+
+
+@dataclass
+class _Replay:
+    """The rows that a target has to hold, from its outbox's files. Each is (hash, time, order), by key or number.
+
+    time: in the column by which backfills replace, in microseconds. order: of two rows with one key the larger stays.
+    """
+
+    sink: Sink
+    log: TableLog
+    column: str | None = None  # the one by which backfills replace
+    held: dict[Any, tuple[int, int | None, Any]] = field(default_factory=dict)
+    count: int = 0
+
+    def hashes(self) -> Counter[int]:
+        return Counter(one for one, _, _ in self.held.values())
+
+    def apply(self, one: Portion) -> None:
+        interval = None if one.backfill is None or one.backfill["begin"] == one.backfill["end"] else one.backfill
+        if interval is not None:
+            self._make_room(interval)
+        entry = None if one.written is None else self.log.at(int(one.written["commit"]))
+        for file in () if entry is None else entry.files_with_rows:
+            self._add(rows_of(store_of(self.log.address), file.path, self.log.types), one.backfill is not None)
+
+    def _make_room(self, backfill: Mapping[str, Any]) -> None:
+        edges = [backfill["begin"], *(edge for gap in backfill.get("gaps", ()) for edge in gap), backfill["end"]]
+        parts = [
+            (low + backfill["shift"], high + backfill["shift"])
+            for low, high in zip(edges[::2], edges[1::2], strict=True)
+        ]
+        gone = [key for key, (_, at, _) in self.held.items() if at is not None and any(a <= at < b for a, b in parts)]
+        for key in gone:
+            del self.held[key]
+
+    def _add(self, table: pa.Table, whole: bool) -> None:
+        marks = table[GONE].to_pylist() if GONE in table.column_names else [False] * table.num_rows
+        rows = table.drop_columns([GONE]) if GONE in table.column_names else table
+        hashes = [int(one) for batch in rows.to_batches() for one in row_hashes(batch, computed=False)]
+        keys, times, orders = self._keys(rows), self._times(rows), self._orders(rows)
+        for key, hashed, at, order, gone in zip(keys, hashes, times, orders, marks, strict=True):
+            if gone:
+                self.held.pop(key, None)
+            elif whole or key not in self.held or order is None or order >= self.held[key][2]:
+                self.held[key] = (hashed, at, order)
+
+    def _keys(self, rows: pa.Table) -> list[Any]:
+        """By the columns of the key; without one, each row has a number."""
+        if not self.sink.get("key"):
+            self.count += rows.num_rows
+            return list(range(self.count - rows.num_rows, self.count))
+        wanted = {name.lower() for name in self.sink["key"]}
+        keys = rows.select([name for name in rows.column_names if name.lower() in wanted])
+        return [int(one) for batch in keys.to_batches() for one in row_hashes(batch, computed=False)]
+
+    def _times(self, rows: pa.Table) -> list[int | None]:
+        column = self.column
+        if column is None or column not in rows.column_names:
+            return [None] * rows.num_rows
+        times = rows[column].cast(pa.timestamp("us", rows[column].type.tz)).cast(pa.int64())
+        found: list[int | None] = times.to_pylist()
+        return found
+
+    def _orders(self, rows: pa.Table) -> list[Any]:
+        """By `newest`, then by all columns sorted by name; null is the smallest. None without `newest`."""
+        newest = self.sink.get("newest")
+        if newest is None:
+            return [None] * rows.num_rows
+        first = next(name for name in rows.column_names if name.lower() == newest.lower())
+        columns = [rows[name].to_pylist() for name in (first, *sorted(rows.column_names))]
+        return [tuple((one is not None, _comparable(one)) for one in row) for row in zip(*columns, strict=True)]
+
+
+def _comparable(value: Any) -> Any:
+    """Text is ordered by its bytes; NaN is the largest number."""
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, float) and np.isnan(value):
+        return np.inf
+    return value

@@ -1,0 +1,155 @@
+"""The change feed of a Delta table as a source: a row for each row that was inserted, updated or deleted.
+
+An epoch reads whole versions. The first snapshot comes as inserts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import reduce
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from floodmark.connectors.delta.expiry import expiring
+from floodmark.connectors.delta.offsets import DeltaOffset
+from floodmark.connectors.delta.source import DeltaSource
+from floodmark.connectors.ports.source import Rewrite
+from floodmark.core.sql.tree.names import has_feed
+from floodmark.core.text.ddl import columns_of, delta_name
+from floodmark.core.text.tablenames import about
+from floodmark.errors import Refused, WrongColumn
+from floodmark.ledger.delta import datafiles, tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from floodmark.core.lifecycle.retention import Limit
+    from floodmark.ledger.delta import tablelog
+
+# Beside the table's columns: insert, update_before, update_after or delete; the version that did it; when it did.
+ADDED = columns_of("_change STRING, _version BIGINT, _committed TIMESTAMP")
+TURN_ON = "ALTER TABLE delta.`{}` SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+
+
+class ChangesSource(DeltaSource):
+    """Offsets are those of the table, with whole versions only."""
+
+    def _line(self, at: DeltaOffset) -> str:
+        """With the blanks with which Spark writes the offsets of a source that plans itself."""
+        return json.dumps(json.loads(at.line()))
+
+    # --- Whether the feed has what is to be read
+
+    def columns(self) -> dict[str, str]:
+        table = self.table()
+        found = tables.columns_of(table)
+        taken = [name for name in found if name.lower() in {one.name for one in ADDED}]
+        if taken:
+            raise WrongColumn(
+                self._about(
+                    f"expected no column {', '.join(taken)} in a table with `changes: true`, which adds columns of "
+                    "these names: rename it in the table"
+                )
+            )
+        if not has_feed(tables.properties_of(self.address)):
+            raise Refused(
+                self._about(
+                    "expected a table with a change feed, because of `changes: true`; found none. Turn it on: "
+                    f"{TURN_ON.format(self.address)}"
+                )
+            )
+        return found | {one.name: delta_name(one.type) for one in ADDED}
+
+    def _about(self, problem: str) -> str:
+        return about(f"stream {self.name}", self.address, problem)
+
+    def check_appended(self, line: str) -> None:
+        """Raise HistoryGone if the feed lacks versions that are to be read."""
+        at = DeltaOffset.parse(line)
+        fresh = list(self._fresh(at, self.table().version()))
+        if fresh:
+            self._check_fed(fresh[0].version, fresh[-1].version)
+
+    def _check_fed(self, first: int, last: int) -> None:
+        """Raise HistoryGone unless the feed was on from version `first` to `last`, and its files are there."""
+        fed = has_feed(self._as_of(first).metadata().configuration)
+        for version in range(first, last + 1):
+            actions = tables.logged_between(self.address, version)
+            for settings in (action["metaData"].get("configuration", {}) for action in actions if "metaData" in action):
+                fed = has_feed(settings)
+            if not fed:
+                raise self._gone(
+                    f"expected the changes of version {version}, found none: the table had no change feed then. "
+                    "Leave it on, and start over with `floodmark reset`, which begins with all rows as inserts"
+                )
+            missing = datafiles.absent(self.address, [unquote(path) for path in _needed(actions)])
+            if missing:
+                raise self._gone(
+                    f"expected the changes of version {version}, found no file {missing[0]}: VACUUM removed it. Start "
+                    "over with `floodmark reset`, which begins with all rows as inserts; give the table a longer "
+                    "`delta.deletedFileRetentionDuration`"
+                )
+
+    def _refuse_removed(self, commits: Iterable[tablelog.DataCommit]) -> None:
+        """Rows that were removed are rows of the feed."""
+        for version in (commit.version for commit in commits if commit.metadata is None):
+            raise self._forgotten_entry(version)
+
+    def rewrite(self, since: str, upto: str | None = None) -> Rewrite | None:
+        return None
+
+    def passed_over(self, begin: str, end: str) -> tuple[str, ...]:
+        return ()
+
+    def forgets(self, line: str, now_us: int) -> list[Limit]:
+        """Also files that a commit removed: the feed may have its changes only there."""
+        at, table = DeltaOffset.parse(line), self.table()
+        fresh = [commit.version for commit in self._fresh(at, table.version())]
+        whole = self._paths_at(at.version) if at.snapshot else set[str]()
+        if tables.table_id(table) != at.table_id or not (fresh or whole):
+            return []
+        return expiring(self.name, self.address, table, at, fresh, needed=whole, compares=True, now_us=now_us)
+
+    # --- Rows
+
+    def frame(self, spark: SparkSession, begin: str, end: str) -> DataFrame:
+        from floodmark.connectors.planning.versionrows import changes_of, inserted_at
+
+        at, upto = DeltaOffset.parse(begin), DeltaOffset.parse(end)
+        found, first = [self.typed(spark)], at.version
+        if at.snapshot and not upto.snapshot:
+            found.append(inserted_at(spark, self.address, first, self._committed(first)))
+            first += 1
+        fresh = [one.version for one in self._fresh(replace(at, version=first, snapshot=False), upto.newest_read)]
+        if fresh:
+            self._check_fed(fresh[0], fresh[-1])
+            times = {version: self._committed(version) for version in range(fresh[0], fresh[-1] + 1)}
+            found.append(changes_of(spark, self.address, times))
+        return reduce(lambda one, other: one.unionByName(other), found)
+
+    def _committed(self, version: int) -> int | None:
+        """When a version was committed, as its own log entry says, in milliseconds: the file's time may change."""
+        for action in tables.logged_between(self.address, version):
+            info = action.get("commitInfo", {})
+            at = info.get("inCommitTimestamp", info.get("timestamp"))
+            if at is not None:
+                return int(at)
+        return None
+
+    def whole(self, spark: SparkSession) -> DataFrame:
+        return self.frame(spark, self.start(), self.end())
+
+    def typed(self, spark: SparkSession) -> DataFrame:
+        from floodmark.connectors.planning.versionrows import no_changes
+
+        return no_changes(spark, self.address)
+
+
+def _needed(actions: Iterable[dict[str, dict[str, object]]]) -> Iterator[str]:
+    """The files with a version's changes: those of the feed, if it has any, else those that came and left."""
+    moves = list(actions)
+    fed = [str(action["cdc"]["path"]) for action in moves if "cdc" in action]
+    changed = (action[kind] for action in moves for kind in ("add", "remove") if kind in action)
+    yield from fed or (str(file["path"]) for file in changed if file.get("dataChange"))

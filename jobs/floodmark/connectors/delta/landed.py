@@ -1,0 +1,247 @@
+"""A landing: the table in the rule's home to which a stream's rows are copied first, as the source that epochs read.
+
+An offset is one of that table. Each commit that copies rows (a chunk) records the offsets of the stream's own source
+between which they were read. So the table alone says how far the source was copied.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from floodmark.connectors.delta.offsets import DeltaOffset
+from floodmark.connectors.delta.source import DeltaSource
+from floodmark.connectors.ports.source import MALFORMED, Backlog, Rewrite
+from floodmark.core.protocol.entry import compact
+from floodmark.core.rules.model import Stream
+from floodmark.core.text.tablenames import about
+from floodmark.errors import HistoryGone
+from floodmark.ledger.delta import tablelog, tables
+from floodmark.ledger.landings import FIRST, LandedTable, app_of, cut_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from floodmark.connectors.ports.source import Source
+    from floodmark.core.lifecycle.retention import Limit
+
+START = "floodmark.landing"  # table property: the source's offset at which copying started
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The newest copy: its number (0: none yet), the commit's version, and the source's offset up to which it reaches.
+
+    log_sum: the source's, at that offset.
+    """
+
+    number: int
+    version: int
+    end: str
+    log_sum: str | None = None
+
+
+class Landed(DeltaSource):
+    """`inner`: the stream's own source. `place`: the table; None for a look without a home.
+
+    As long as there is no table, questions about rows go to the source.
+    """
+
+    def __init__(self, name: str, stream: Stream, inner: Source, place: str | None):
+        super().__init__(name, Stream(kind="delta", address=place or stream.address))
+        self.inner, self.place, self.stream_of = inner, place, stream
+
+    # --- The landing itself
+
+    def landing(self) -> DeltaTable | None:
+        """The landing's table; None before the rule's first run."""
+        return None if self.place is None else tables.open_table(self.place)
+
+    def table(self) -> DeltaTable:
+        found = self.landing()
+        if found is None:
+            raise self._lost()
+        return found
+
+    @property
+    def app(self) -> str:
+        """The app id of its chunks."""
+        return app_of(str(tables.owner_of(self.table())), self.name)
+
+    def newest(self) -> Chunk:
+        """The newest chunk. Raises HistoryGone without a table."""
+        table, app = self.table(), self.app
+        number = tablelog.recorded_in(table, app)
+        if number is None:
+            return Chunk(0, 0, table.metadata().configuration[START])
+        found = tablelog.our_commit(self.address, app, number)
+        return Chunk(number, found.commit, str(found.metadata["end"]), found.metadata["log_sum"])
+
+    def cut(self) -> int:
+        """The first version whose rows are all there: upkeep has removed those of earlier ones."""
+        return cut_at(self.address, self.app)
+
+    def upkeep(self, read: str | None, keep_us: int | None) -> LandedTable:
+        """For upkeep. `read`: the offset up to which nothing reads its rows any more; None: unknown, so all stay."""
+        folded = FIRST if read is None else DeltaOffset.parse(read).version
+        return LandedTable(self.name, self.address, self.app, keep_us, folded)
+
+    def _lost(self) -> HistoryGone:
+        return HistoryGone(
+            about(
+                f"stream {self.name}",
+                self.address,
+                "expected its landing, to which its rows were copied, found no table. Restore it, or start over with "
+                "`floodmark reset`, which lands what the source still has",
+            )
+        )
+
+    # --- Offsets
+
+    def start(self) -> str:
+        """The landing's earliest rows; `start` of the stream applies to what is copied."""
+        table = self.landing()
+        return self.inner.start() if table is None else self._at(table, self.cut())
+
+    def end(self) -> str:
+        """Where a run that starts now would end: it is known as an offset of the source, because nothing is copied."""
+        return compact({"source": self.inner.end()})
+
+    def take_end(self, since: str) -> str:
+        return super().end()
+
+    def news(self, line: str, upto: str | None = None) -> bool:
+        if self.landing() is None:
+            return self.inner.news(line, _source_end(upto) if upto else None)
+        if upto is None:
+            return super().news(line) or self.inner.news(self.newest().end)
+        reached = self._reached(upto)
+        return reached is None or super().news(line, reached)
+
+    def _reached(self, upto: str) -> str | None:
+        """The landing's offset at which a look's end is reached; None if it is not copied yet."""
+        source, table = _source_end(upto), self.table()
+        if source is None:
+            return upto
+        if not self.inner.news(table.metadata().configuration[START], source):
+            return self._at(table, FIRST)
+        reached = None
+        for version, end in self._ends():
+            if self.inner.news(end, source):
+                break
+            reached = self._at(table, version + 1)
+        return reached
+
+    def _ends(self) -> Iterator[tuple[int, str]]:
+        """The version of each chunk and where it ends in the source, from the newest on, as far as the log has them."""
+        for entry in tablelog.commit_infos(self.address):
+            said = tables.metadata_of(entry)
+            if said and "since" in said:
+                yield int(entry["version"]), str(said["end"])
+
+    def describe(self, line: str) -> str:
+        return f"landing, {super().describe(line)}"
+
+    # --- What the source is asked, too
+
+    def columns(self) -> dict[str, str]:
+        found = self.inner.columns() if self.landing() is None else super().columns()
+        return {name: kind for name, kind in found.items() if name != MALFORMED}
+
+    def backlog(self, line: str, rebuilt: bool = False) -> Backlog:
+        chunk = self.newest()
+        waits, folds = self.inner.backlog(chunk.end), super().backlog(line, rebuilt)
+        text = f"not landed: {waits.text}; landed and not folded: {folds.text}"
+        facts = {
+            "landed": self.inner.describe(chunk.end),
+            "not_landed": {"amount": waits.amount, "unit": waits.unit, **waits.facts},
+            "not_folded": {"amount": folds.amount, "unit": folds.unit, **folds.facts},
+        }
+        return Backlog(waits.amount + folds.amount, f"{waits.unit} and {folds.unit}", text, facts)
+
+    def waiting(self, line: str | None) -> int:
+        if self.landing() is None:
+            return self.inner.waiting(None)
+        return super().waiting(line) + self.inner.waiting(self.newest().end)
+
+    def bytes_a_row(self) -> float | None:
+        return self.inner.bytes_a_row() if self.landing() is None else super().bytes_a_row()
+
+    def check_appended(self, line: str) -> None:
+        super().check_appended(line)
+        self.inner.check_appended(self.newest().end)
+
+    def _refuse_removed(self, commits: Iterable[tablelog.DataCommit]) -> None:
+        found = next((commit for commit in commits if commit.removes and commit.metadata is not None), None)
+        if found is not None:
+            raise self._gone(
+                f"version {found.version} of its landing removes or changes rows; only this rule may write it. "
+                "Restore the table, or start over with `floodmark reset`"
+            )
+
+    def rewrite(self, since: str, upto: str | None = None) -> Rewrite | None:
+        return None
+
+    def passed_over(self, begin: str, end: str) -> tuple[str, ...]:
+        return ()
+
+    def forgets(self, line: str, now_us: int) -> list[Limit]:
+        """What the source may forget before it is landed. Landed rows stay until upkeep removes folded ones."""
+        return self.inner.forgets(self.newest().end, now_us)
+
+    def is_another(self, line: str, log_sum: str | None = None) -> bool:
+        if self.landing() is None:
+            return True
+        chunk = self.newest()
+        return super().is_another(line, log_sum) or self.inner.is_another(chunk.end, chunk.log_sum)
+
+    def check_identity(self, line: str, log_sum: str | None) -> None:
+        super().check_identity(line, log_sum)
+        chunk = self.newest()
+        try:
+            self.inner.check_identity(chunk.end, chunk.log_sum)
+        except HistoryGone as fault:
+            raise HistoryGone(
+                f"{fault}. The stream has a landing, which a reset keeps: to land the source from its start again, "
+                f"first remove the folder {self.address}, with all rows that were landed"
+            ) from fault
+
+    # --- Rows
+
+    def frame(self, spark: SparkSession, begin: str, end: str) -> DataFrame:
+        """A look's end has rows that are not landed yet; these are read from the source."""
+        source = _source_end(end)
+        if self.landing() is None:
+            return self.inner.frame(spark, begin, end if source is None else source)
+        self._check_kept(begin, end if source is None else begin)
+        if source is None:
+            return super().frame(spark, begin, end)
+        landed = super().frame(spark, begin, super().end())
+        more = self.inner.frame(spark, self.newest().end, source)
+        return landed.unionByName(more, allowMissingColumns=True)
+
+    def _check_kept(self, begin: str, end: str) -> None:
+        """Raise HistoryGone if rows of the range were removed by upkeep."""
+        if begin != end and DeltaOffset.parse(begin).version < self.cut():
+            raise self._gone(
+                f"expected landed rows from version {DeltaOffset.parse(begin).version} of its landing on, found them "
+                f"from version {self.cut()} on: upkeep removed older ones, because the stream has `landing` with "
+                "`keep`. Give `keep` a longer time for what is to come; `floodmark reset` starts with the rows that "
+                "are left"
+            )
+
+    def whole(self, spark: SparkSession) -> DataFrame:
+        return self.inner.whole(spark) if self.landing() is None else super().whole(spark)
+
+    def typed(self, spark: SparkSession) -> DataFrame:
+        return self.inner.typed(spark) if self.landing() is None else super().whole(spark)
+
+
+def _source_end(line: str | None) -> str | None:
+    """The source's offset in the end that a look gives; None in an offset of the landing."""
+    found = json.loads(line) if line else {}
+    return str(found["source"]) if "source" in found else None

@@ -1,0 +1,136 @@
+"""The list of the files that a stream has read: append-only, one JSON line for each change, in the rule's home.
+
+Only the holder of the rule's lock writes it. A line says how many files were listed before it, so that a line of a
+driver that no longer holds the lock has no effect after a line of another. A line that a kill has cut off has none
+either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from floodmark.connectors.sources.files.folder import File
+from floodmark.errors import TableBroken
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A file and the checksum of its content, as they were listed."""
+
+    file: File
+    sum: str
+
+
+@dataclass(frozen=True)
+class Offset:
+    """A position in the list: `files` of it are read, those before `first` by earlier generations.
+
+    sum: identifies the list up to there; empty for an offset beyond the list, which only looks use.
+    """
+
+    first: int
+    files: int
+    sum: str
+
+    @classmethod
+    def parse(cls, line: str) -> Offset:
+        return cls(**json.loads(line))
+
+    def line(self) -> str:
+        return json.dumps(asdict(self))
+
+    @property
+    def count(self) -> int:
+        return self.files - self.first
+
+
+@dataclass
+class Journal:
+    """The listed files. `first`: where the newest generation's begin. `sums`: of the list before each file, and of all.
+
+    valid: bytes of the file up to its last whole line.
+    """
+
+    path: Path | None
+    files: list[Listed] = field(default_factory=list)
+    sums: list[str] = field(default_factory=lambda: [""])
+    first: int = 0
+    valid: int = 0
+
+    @classmethod
+    def load(cls, path: Path | None) -> Journal:
+        """Raises TableBroken for a line that nobody has written. `path`: None for a look without a home."""
+        found = cls(path)
+        for number, line in enumerate(_lines(path), 1):
+            try:
+                found._follow(json.loads(line))
+            except (ValueError, KeyError, TypeError) as fault:
+                raise TableBroken(
+                    f"expected a list of files at {path}, found no entry in line {number}: the file is damaged. "
+                    "Restore it, or start over with `floodmark reset` after removing it"
+                ) from fault
+            found.valid += len(line) + 1
+        return found
+
+    def _follow(self, line: dict[str, object]) -> None:
+        keep, added, first = line["keep"], line["files"], line["first"]
+        if line["at"] != len(self.files):
+            return
+        assert isinstance(keep, int) and isinstance(first, int) and isinstance(added, list)
+        del self.files[keep:], self.sums[keep + 1 :]
+        self.first = first
+        for *file, content in added:
+            self._add(Listed(File(*file), content))
+
+    def _add(self, listed: Listed) -> None:
+        self.files.append(listed)
+        entry = f"{self.sums[-1]}\n{listed.file.size}\n{listed.sum}\n{listed.file.path}"
+        self.sums.append(sha256(entry.encode()).hexdigest()[:16])
+
+    def offset(self, files: int, first: int) -> Offset:
+        return Offset(first, files, self.sums[files])
+
+    def has(self, offset: Offset) -> bool:
+        """Whether the offset is one of this list."""
+        return offset.files <= len(self.files) and self.sums[offset.files] == offset.sum
+
+    def write(self, keep: int, first: int, added: Sequence[Listed]) -> None:
+        """Keep `keep` files, and add others. Durable once it returns."""
+        assert self.path is not None, "a look writes nothing"
+        files = [[*astuple(one.file), one.sum] for one in added]
+        line = {"at": len(self.files), "keep": keep, "first": first, "files": files}
+        written = f"{json.dumps(line)}\n".encode()
+        _append(self.path, self.valid, written)
+        self._follow(line)
+        self.valid += len(written)
+
+
+def _lines(path: Path | None) -> list[bytes]:
+    """The whole lines; a last one without its end was cut off."""
+    if path is None or not path.exists():
+        return []
+    return path.read_bytes().split(b"\n")[:-1]
+
+
+def _append(path: Path, valid: int, written: bytes) -> None:
+    """Write after the valid part of a file, and sync both it and its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        os.ftruncate(handle, valid)
+        os.lseek(handle, valid, os.SEEK_SET)
+        while written:
+            written = written[os.write(handle, written) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,159 @@
+"""The columns of files: declared, in a Parquet file's footer, or inferred. No JVM."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from floodmark.core.text.ddl import Column, columns_of, fits, text_of
+from floodmark.errors import WrongColumn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from floodmark.connectors.sources.files.options import WrittenFiles
+
+_TO_DDL = {"bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint",
+           "uint8": "smallint", "uint16": "int", "uint32": "bigint", "uint64": "decimal(20,0)", "halffloat": "float",
+           "float": "float", "double": "double", "string": "string", "large_string": "string", "binary": "binary",
+           "large_binary": "binary", "date32[day]": "date", "null": "string"}  # fmt: skip
+_SAMPLE = 1 << 20  # bytes of a file from which columns are inferred
+
+
+def kept_columns(place: Path | None) -> tuple[Column, ...]:
+    """The columns that the first run found; none if it has not."""
+    return columns_of(place.read_text()) if place is not None and place.exists() else ()
+
+
+def keep_columns(place: Path, columns: tuple[Column, ...]) -> None:
+    """Write the columns down, at once and durably."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = place.with_name(f".{place.name}-{uuid4().hex}")
+    with unfinished.open("w") as text:
+        text.write(text_of(columns))
+        text.flush()
+        os.fsync(text.fileno())
+    unfinished.replace(place)
+
+
+def columns_in(what: str, said: WrittenFiles, file: Path) -> tuple[Column, ...]:
+    """The columns of a file. Raises WrongColumn for one that is no such file, or has types that rules cannot read."""
+    with _named(what, said, file):
+        if said.format == "parquet":
+            return _in_footer(file)
+        return _declared(_inferred(said, file))
+
+
+def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file: Path) -> None:
+    """Raise WrongColumn if a file has other columns than the stream, as far as its first bytes tell."""
+    if said.format == "parquet":
+        with _named(what, said, file):
+            there = {column.name.lower(): column for column in _in_footer(file)}
+        pairs = ((there.get(column.name.lower()), column) for column in columns)
+        wrong = next((pair for pair in pairs if pair[0] is not None and not fits(pair[0].type, pair[1].type)), None)
+        if wrong is not None:
+            raise WrongColumn(f"{what}: expected {wrong[1]} in {file}, found {wrong[0]}. {_WAYS}")
+    elif said.format == "csv" and said.header:
+        with _named(what, said, file):
+            names = _header(said, file)
+        expected = [column.name for column in columns]
+        if names != expected:
+            raise WrongColumn(
+                f"{what}: expected the header {', '.join(expected)} in {file}, found {', '.join(names)}. {_WAYS}"
+            )
+
+
+_WAYS = "Write the file again or move it away; if all files are like this, change `schema` and run `floodmark reset`"
+
+
+@contextmanager
+def _named(what: str, said: WrittenFiles, file: Path) -> Iterator[None]:
+    """Names the file in errors of its readers."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, EOFError) as fault:
+        why = str(fault).splitlines()[0].rstrip(".")
+        raise WrongColumn(
+            f"{what}: expected {said.format.upper()} in {file}, found something else ({why}). "
+            "Write the file again, or leave it out with `glob`"
+        ) from fault
+
+
+def _in_footer(file: Path) -> tuple[Column, ...]:
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(file) as found:
+        old_times = {one.name for one in found.schema if one.physical_type == "INT96"}
+        schema = found.schema_arrow
+    utc = pa.timestamp("us", tz="UTC")
+    return _declared(
+        pa.schema([one.with_type(utc) if one.name in old_times else one for one in schema])
+    )  # Spark's older type of times is an instant
+
+
+def _declared(schema: pa.Schema) -> tuple[Column, ...]:
+    """The columns of an Arrow schema. Raises ValueError for names or types that rules cannot read."""
+    return columns_of(", ".join(f"`{one.name}` {_ddl(one.type)}" for one in schema))
+
+
+def _ddl(kind: Any) -> str:
+    import pyarrow.types as t
+
+    if t.is_timestamp(kind):
+        return "timestamp_ntz" if kind.tz is None else "timestamp"
+    if t.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if t.is_list(kind) or t.is_large_list(kind):
+        return f"array<{_ddl(kind.value_type)}>"
+    if t.is_map(kind):
+        return f"map<{_ddl(kind.key_type)}, {_ddl(kind.item_type)}>"
+    if t.is_struct(kind):
+        return f"struct<{', '.join(f'{one.name}: {_ddl(one.type)}' for one in kind)}>"
+    if str(kind) not in _TO_DDL:
+        raise ValueError(f"no column of a stream can have Arrow's type {kind}")
+    return _TO_DDL[str(kind)]
+
+
+def _inferred(said: WrittenFiles, file: Path) -> pa.Schema:
+    """From the first records. Times without a zone are instants, as Spark reads them in the rule's zone."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+    from pyarrow import json as arrow_json
+
+    text = io.BytesIO(_first_lines(file))
+    if said.format == "json":
+        schema = arrow_json.read_json(text).schema
+    else:
+        parsing = arrow_csv.ParseOptions(delimiter=said.delimiter or ",", quote_char=said.quote or '"')
+        reading = arrow_csv.ReadOptions(autogenerate_column_names=not said.header)
+        schema = arrow_csv.read_csv(text, reading, parsing).schema
+    names = [name if said.format == "json" or said.header else f"_c{i}" for i, name in enumerate(schema.names)]
+    utc = pa.timestamp("us", tz="UTC")
+    types = [utc if pa.types.is_timestamp(kind) else kind for kind in schema.types]
+    return pa.schema(list(zip(names, types, strict=True)))
+
+
+def _first_lines(file: Path) -> bytes:
+    """Whole lines from the beginning of a file, which may be compressed. Raises ValueError if it has none."""
+    import pyarrow as pa
+
+    with pa.input_stream(str(file), compression="detect") as content:
+        found = bytes(content.read(_SAMPLE))
+    whole = found if len(found) < _SAMPLE else found[: found.rfind(b"\n") + 1]
+    if not whole.strip():
+        raise ValueError("no line to infer columns from")
+    return whole
+
+
+def _header(said: WrittenFiles, file: Path) -> list[str]:
+    first = next(iter(_first_lines(file).decode("utf-8-sig").splitlines()))
+    return next(csv.reader([first], delimiter=said.delimiter or ",", quotechar=said.quote or '"'))

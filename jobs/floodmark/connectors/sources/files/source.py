@@ -1,0 +1,283 @@
+"""Files of a folder as a source. Each file is read once, whatever its time says; only `frame` needs a JVM."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from floodmark.connectors.ports.source import Backlog, Stepped
+from floodmark.connectors.sources.files import schemas
+from floodmark.connectors.sources.files.folder import File, Wanted, file_at, files_in, sha256_of
+from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
+from floodmark.connectors.sources.files.options import WrittenFiles
+from floodmark.connectors.sources.files.unread import changed, extended, is_settled, unread, within
+from floodmark.core.text.addresses import location
+from floodmark.core.text.ddl import delta_name
+from floodmark.core.text.durations import parse_duration
+from floodmark.errors import HistoryGone, NotThereYet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from floodmark.core.rules.rule import EpochLimits, Stream
+    from floodmark.core.text.ddl import Column
+
+
+class FilesSource(Stepped):
+    """A folder that a rule reads. An offset is a position in the list of its files (`journal`).
+
+    keep: the folder of the list; None for a look without a home.
+    """
+
+    def __init__(self, name: str, stream: Stream, keep: Path | None):
+        self.name, self.address = name, location(stream.address)
+        self._said, self._starts_at = WrittenFiles.model_validate(stream.options), stream.start
+        self._root, self._keep = Path(self.address), keep
+
+    @property
+    def _what(self) -> str:
+        return f"stream {self.name}"
+
+    @property
+    def _list(self) -> Path | None:
+        return self._keep and self._keep / "files.jsonl"
+
+    @property
+    def _schema(self) -> Path | None:
+        return self._keep and self._keep / "schema.ddl"
+
+    @cached_property
+    def _journal(self) -> Journal:
+        return Journal.load(self._list)
+
+    @cached_property
+    def _listing(self) -> list[File]:
+        said = self._said
+        wanted = Wanted(said.glob, said.recursive or bool(said.folders), said.done)
+        return files_in(self._what, self._root, wanted)
+
+    def columns(self) -> dict[str, str]:
+        return {column.name: delta_name(column.type) for column in (*self._columns, *self._said.folders)}
+
+    @cached_property
+    def _columns(self) -> tuple[Column, ...]:
+        """The columns in the files. Raises NotThereYet if they are to be found in a file, and there is none."""
+        known = self._said.columns or schemas.kept_columns(self._schema)
+        if known:
+            return known
+        file = next((one for one in self._unread(()) if one.size), None)
+        if file is None:
+            raise NotThereYet(
+                f"{self._what}: expected a file at {self._root} to find the columns in, found none{self._pattern}"
+                f"{_unsettled(len(self._listing))}. "
+                "Write one first, or declare the columns with `schema`; a retry checks again"
+            )
+        return schemas.columns_in(self._what, self._said, self._root / file.path)
+
+    @property
+    def _pattern(self) -> str:
+        return "" if self._said.glob == "*" else f" of the pattern {self._said.glob}"
+
+    def _unread(self, read: Sequence[Listed]) -> list[File]:
+        return unread(self._listing, read, time.time_ns(), self._settle)
+
+    @property
+    def _settle(self) -> int:
+        return 0 if self._said.done else parse_duration(self._said.settle) * 1000
+
+    def start(self) -> str:
+        """Where a generation starts; earlier ones may have read files, which it reads again."""
+        first = len(self._journal.files)
+        skipped = len(self._unread(())) if self._starts_at == "latest" else 0
+        return self._ahead(first, first + skipped).line()
+
+    def end(self) -> str:
+        journal = self._journal
+        new = self._unread(journal.files[journal.first :])
+        return self._ahead(journal.first, len(journal.files) + len(new)).line()
+
+    def _ahead(self, first: int, files: int) -> Offset:
+        """An offset that may lie beyond the list."""
+        known = files <= len(self._journal.files)
+        return self._journal.offset(files, first) if known else Offset(first, files, "")
+
+    def take_start(self) -> str:
+        first = len(self._journal.files)
+        new = self._unread(()) if self._starts_at == "latest" else ()
+        self._journal.write(first, first, [self._listed(one) for one in new])
+        return self._journal.offset(first + len(new), first).line()
+
+    def take_end(self, since: str) -> str:
+        journal, at = self._journal, Offset.parse(since)
+        self.check_identity(since, None)
+        fresh = self._unread(self._read(at))
+        found = extended(journal.files[at.files :], fresh, self._listed)
+        keep = at.files + found.kept
+        if found.added or keep < len(journal.files):
+            self._keep_columns()
+            for one in found.added:
+                self._check(one.file)
+            journal.write(keep, at.first, found.added)
+        return journal.offset(len(journal.files), at.first).line()
+
+    def _keep_columns(self) -> None:
+        """What the first run finds in a file holds for all."""
+        if self._schema is not None and not self._said.columns and not self._schema.exists():
+            schemas.keep_columns(self._schema, self._columns)
+
+    def _listed(self, file: File) -> Listed:
+        """With its checksum, which is computed only for a file that was not listed before as it is."""
+        try:
+            return Listed(file, self._sums.get(file) or sha256_of(self._root, file.path))
+        except FileNotFoundError:
+            raise self._gone_again(file.path) from None
+
+    @cached_property
+    def _sums(self) -> dict[File, str]:
+        return {one.file: one.sum for one in self._journal.files}
+
+    def _check(self, file: File) -> None:
+        if file.size:
+            schemas.check_file(self._what, self._said, self._columns, self._root / file.path)
+
+    def news(self, since: str, upto: str | None = None) -> bool:
+        at, end = Offset.parse(since), None if upto is None else Offset.parse(upto)
+        if end is not None and (end.sum or end.files <= at.files):
+            return at.files < end.files
+        return bool(self._unread(self._read(at)))
+
+    def backlog(self, since: str, rebuilt: bool = False) -> Backlog:
+        if not rebuilt:
+            self.check_appended(since)
+        at = Offset.parse(since)
+        new = self._unread(self._read(at))
+        size = sum(one.size for one in new)
+        now, settle = time.time_ns(), self._settle
+        unsettled = sum(not is_settled(one, now, settle) for one in self._listing)
+        text = f"{_files(len(new))}, {size:,} bytes" if new else "nothing new"
+        text += _unsettled(unsettled)
+        facts = {"files": len(new), "bytes": size, "unsettled": unsettled, "read": at.count}
+        return Backlog(len(new), "files", text, facts)
+
+    def waiting(self, since: str | None) -> int:
+        read = () if since is None else self._read(Offset.parse(since))
+        return sum(one.size for one in self._unread(read))
+
+    def _read(self, at: Offset) -> list[Listed]:
+        """The files of the generation that are read at an offset."""
+        return self._journal.files[at.first : at.files]
+
+    def describe(self, offset: str) -> str:
+        return _files(Offset.parse(offset).count)
+
+    def after(self, since: str, upto: str, limits: EpochLimits) -> str:
+        at, end = Offset.parse(since), Offset.parse(upto)
+        count = within(self._journal.files[at.files : end.files], limits)
+        return self._journal.offset(at.files + count, at.first).line()
+
+    # --- Whether what was read is as it was
+
+    def is_another(self, offset: str, log_sum: str | None = None) -> bool:
+        at = Offset.parse(offset)
+        return not self._journal.has(at) or self._overwritten(at) is not None
+
+    def check_identity(self, offset: str, log_sum: str | None) -> None:
+        at = Offset.parse(offset)
+        self._check_list(at)
+        found = self._overwritten(at)
+        if found is not None:
+            raise self._changed(*found)
+
+    def _check_list(self, at: Offset) -> None:
+        if not self._journal.has(at):
+            raise HistoryGone(
+                f"{self._what}: expected a list with the {_files(at.files)} that were read ({self._list}), found "
+                "another list or none. Restore it, or start over with `floodmark reset`"
+            )
+
+    def check_appended(self, since: str) -> None:
+        self.check_identity(since, None)
+
+    def _overwritten(self, at: Offset) -> tuple[Listed, File] | None:
+        """A file that was read and has other content now. Its content is compared only if its times or size differ."""
+        if self._said.overwritten == "skip":
+            return None
+        pairs = changed(self._listing, self._read(at))
+        return next((pair for pair in pairs if not self._is_same(*pair)), None)
+
+    def _is_same(self, read: Listed, now: File) -> bool:
+        if now.size != read.file.size:
+            return False
+        try:
+            return sha256_of(self._root, now.path) == read.sum
+        except FileNotFoundError:  # removed meanwhile, which is no change
+            return True
+
+    def _changed(self, read: Listed, now: File) -> HistoryGone:
+        return HistoryGone(
+            f"{self._what}: file {read.file.path} was changed after it was read. Read were {_version(read.file)} with "
+            f"SHA-256 {read.sum}; now it has {_version(now)}. Restore it and write new rows to a new file, or start "
+            "over with `floodmark reset`. With `overwritten: skip`, runs pass such changes over. "
+            f"Folder: {self.address}"
+        )
+
+    def _gone_again(self, path: str) -> HistoryGone:
+        return HistoryGone(
+            f"{self._what}: expected file {path}, which is to be read, found none. Restore it, or start over with "
+            f"`floodmark reset`. Folder: {self.address}"
+        )
+
+    # --- Rows
+
+    def frame(self, spark: SparkSession, begin: str, end: str) -> DataFrame:
+        """Spark opens the files after they were checked: do not change them then."""
+        at, upto = Offset.parse(begin), Offset.parse(end)
+        if not upto.sum:  # a look's, beyond the list
+            return self._rows(spark, self._unread(self._read(at))[: upto.files - at.files])
+        self._check_list(at)
+        self._check_list(upto)
+        files = self._journal.files[at.files : upto.files]
+        self._check_unchanged(files)
+        return self._rows(spark, [one.file for one in files])
+
+    def _check_unchanged(self, files: Sequence[Listed]) -> None:
+        """Raise HistoryGone unless each file is there with the content that was listed."""
+        found = [(one, file_at(self._root, one.file.path)) for one in files]
+        missing = [one.file.path for one, now in found if now is None]
+        if missing:
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise self._gone_again(missing[0] + more)
+        for one, now in found:
+            if now is not None and now != one.file and not self._is_same(one, now):
+                raise self._changed(one, now)
+
+    def whole(self, spark: SparkSession) -> DataFrame:
+        return self._rows(spark, self._unread(()))
+
+    def typed(self, spark: SparkSession) -> DataFrame:
+        return self._rows(spark, [])
+
+    def _rows(self, spark: SparkSession, files: Sequence[File]) -> DataFrame:
+        from floodmark.connectors.planning.filerows import Records, rows_of
+
+        said = self._said
+        records = Records(said.format, said.for_spark, self._columns, said.folders)
+        return rows_of(spark, records, self._root, [one.path for one in files if one.size])
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file" if count == 1 else f"{count:,} files"
+
+
+def _unsettled(count: int) -> str:
+    return f" ({_files(count)} not settled yet)" if count else ""
+
+
+def _version(file: File) -> str:
+    at = datetime.fromtimestamp(file.modified / 1e9, UTC).isoformat(timespec="seconds")
+    return f"{file.size:,} bytes of {at}"

@@ -1,0 +1,37 @@
+"""The Kafka kind of source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from floodmark.connectors.sources.kafka.options import Kafka
+from floodmark.core.rules.kinds import SourceCan, SourceKind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from floodmark.connectors.ports.source import Source
+    from floodmark.core.rules.model import Stream
+
+
+def _open(name: str, stream: Stream, keep: Path | None) -> Source:
+    from floodmark.connectors.sources.kafka.source import KafkaSource
+
+    return KafkaSource(name, stream)
+
+
+def _address(said: Any) -> str:
+    return Kafka.model_validate(said).address()
+
+
+SOURCE = SourceKind(
+    written=Kafka,
+    summary="topics of Kafka, by the name of a connection",
+    can=SourceCan(
+        rereads=True,
+        starts=frozenset({"earliest", "latest", "timestamp"}),
+        limits=frozenset({"max_rows"}),
+    ),
+    address=_address,
+    open=_open,
+)

@@ -1,0 +1,66 @@
+"""Kafka's records as rows: Spark's own reader, and the columns that the rule declares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+
+from floodmark.connectors.ports.source import MALFORMED, SHOWN
+from floodmark.connectors.sources.kafka.offsets import Partition, Range
+from floodmark.connectors.sources.kafka.options import Kafka
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.core.text.ddl import text_of
+
+_CORRUPT = "_floodmark_corrupt"
+_RECORD = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
+
+
+def records(
+    spark: SparkSession, wanted: Mapping[Partition, Range], settings: Mapping[str, str], headers: bool
+) -> DataFrame:
+    """The records of some ranges, as Spark's reader of Kafka gives them. It fails if one of them is gone."""
+    if not wanted:
+        with_headers = ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>" if headers else ""
+        return spark.createDataFrame([], _RECORD + with_headers)
+    reader = spark.read.format("kafka").options(**settings).option("failOnDataLoss", "true")
+    for option, side in (("startingOffsets", 0), ("endingOffsets", 1)):
+        reader = reader.option(option, _by_topic({place: one[side] for place, one in wanted.items()}))
+    places: dict[str, list[int]] = {}
+    for topic, number in sorted(wanted):
+        places.setdefault(topic, []).append(number)
+    return reader.option("assign", json.dumps(places)).option("includeHeaders", str(headers).lower()).load()
+
+
+def _by_topic(offsets: Mapping[Partition, int]) -> str:
+    found: dict[str, dict[str, int]] = {}
+    for (topic, number), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(number)] = offset
+    return json.dumps(found)
+
+
+def decoded(rows: DataFrame, said: Kafka) -> DataFrame:
+    """Records as rows. A value that is no JSON of the schema leaves its columns null, and is named in MALFORMED."""
+    others = [_metadata(one, said).alias(name) for one, name in said.metadata.items()]
+    if said.format != "json":
+        value = F.col("value").cast("string") if said.format == "text" else F.col("value")
+        return rows.select(value.alias("value"), *others)
+    text = F.col("value").cast("string")
+    schema = f"{text_of(said.values())}, {_CORRUPT} STRING"
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    read = rows.withColumn("_read", F.from_json(text, schema, options))
+    values = [F.col(f"_read.{quoted(column.name)}").alias(column.name) for column in said.values()]
+    bad = F.col("value").isNotNull() & (F.col("_read").isNull() | F.col(f"_read.{_CORRUPT}").isNotNull())
+    return read.select(*values, *others, F.when(bad, _place(text)).alias(MALFORMED))
+
+
+def _place(text: Column) -> Column:
+    return F.format_string(
+        "topic %s, partition %d, offset %d: %s", "topic", "partition", "offset", F.substring(text, 1, SHOWN)
+    )
+
+
+def _metadata(one: str, said: Kafka) -> Column:
+    return F.col("key").cast("string") if one == "key" and said.format != "binary" else F.col(one)

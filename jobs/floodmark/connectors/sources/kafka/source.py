@@ -1,0 +1,182 @@
+"""Topics of Kafka as a source. Only the methods that take a session need a JVM."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from floodmark.connectors.ports.connections import connection
+from floodmark.connectors.ports.source import Backlog, Stepped
+from floodmark.connectors.sources.kafka.brokers import Brokers, brokers
+from floodmark.connectors.sources.kafka.offsets import (
+    KafkaOffset,
+    Partition,
+    Range,
+    after,
+    gaps,
+    lost,
+    ranges,
+    recreated,
+    shortened,
+)
+from floodmark.connectors.sources.kafka.options import Kafka
+from floodmark.connectors.sources.kafka.settings import client_settings, spark_settings
+from floodmark.core.application.sparkconf import KAFKA_JARS, check_jars
+from floodmark.core.lifecycle.retention import RECORDS, Limit
+from floodmark.core.text.ddl import delta_name
+from floodmark.errors import HistoryGone
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from floodmark.core.rules.model import StartAt, Stream
+    from floodmark.core.rules.rule import EpochLimits
+
+BYTES = 100  # of a record, as a guess: it decides only how a small run starts
+RESET = "start over with `floodmark reset`"
+
+
+class KafkaSource(Stepped):
+    """Topics that a rule reads, up to the last record of a committed transaction."""
+
+    def __init__(self, name: str, stream: Stream):
+        self.name, self.address = name, stream.address
+        self._said, self._starts_at = Kafka.model_validate(stream.options), stream.start
+
+    @property
+    def _settings(self) -> dict[str, str]:
+        return client_settings(connection(self._said.connection))
+
+    @property
+    def _brokers(self) -> Brokers:
+        return brokers(self._said.connection, self._settings)
+
+    def _now(self, committed: bool = True) -> KafkaOffset:
+        wanted = [self._said.topic] if self._said.topic else self._said.topics or []
+        return self._brokers.topics(wanted, self._said.pattern, committed)
+
+    def columns(self) -> dict[str, str]:
+        return {column.name: delta_name(column.type) for column in self._said.columns()}
+
+    def start(self) -> str:
+        now, start = self._now(), self._starts_at
+        if start == "latest":
+            return now.line()
+        if start == "earliest":
+            return now.moved({place: ends.first for place, ends in now.ends().items()}).line()
+        return now.moved(self._at(now, start)).line()
+
+    def _at(self, now: KafkaOffset, start: StartAt) -> Mapping[Partition, int]:
+        """The first records that are not before an instant; where there is none, the end."""
+        at_ms = int(datetime.fromisoformat(str(start.timestamp)).timestamp() * 1000)
+        found = self._brokers.offsets_at(now.ends(), at_ms)
+        return {place: ends.next if found[place] < 0 else found[place] for place, ends in now.ends().items()}
+
+    def end(self) -> str:
+        return self._now().line()
+
+    def after(self, since: str, upto: str, limits: EpochLimits) -> str:
+        return after(KafkaOffset.parse(since), KafkaOffset.parse(upto), limits.max_rows).line()
+
+    def identity(self, offset: str) -> str:
+        return KafkaOffset.parse(offset).cluster
+
+    def news(self, since: str, upto: str | None = None) -> bool:
+        return bool(ranges(KafkaOffset.parse(since), self._now() if upto is None else KafkaOffset.parse(upto)))
+
+    def backlog(self, since: str, rebuilt: bool = False) -> Backlog:
+        read, now = KafkaOffset.parse(since), self._now()
+        if not rebuilt:
+            self._refuse_lost(read, now)
+        count = _size(ranges(read, now))
+        held = _size(ranges(now, self._now(committed=False)))
+        text = f"{count} records" if count else "nothing new"
+        text += f"; {held} more wait for an open transaction" if held else ""
+        return Backlog(count, "records", text, {"records": count, "in_open_transactions": held})
+
+    def waiting(self, since: str | None) -> int:
+        now = self._now()
+        read = KafkaOffset(now.cluster) if since is None else KafkaOffset.parse(since)
+        return BYTES * _size(ranges(read, now))
+
+    def check_appended(self, since: str) -> None:
+        self._refuse_lost(KafkaOffset.parse(since), self._now())
+
+    def _refuse_lost(self, read: KafkaOffset, now: KafkaOffset) -> None:
+        self._refuse_gaps(lost(read, now), "before they were read")
+
+    def _refuse_gaps(self, found: Mapping[Partition, Range], when: str) -> None:
+        if found:
+            (topic, number), one = min(found.items())
+            more = f" (and records of {len(found) - 1} more partitions)" if len(found) > 1 else ""
+            raise HistoryGone(
+                f"stream {self.name}: topic {topic}, partition {number}: expected the records from offset {one.low} "
+                f"on, found none before {one.high}{more}: the topic's retention removed them {when}. Nothing more is "
+                f"read, so that their loss is noticed: {RESET}, and give the topic a longer `retention.ms`"
+            )
+
+    def is_another(self, offset: str, log_sum: str | None = None) -> bool:
+        return self._difference(KafkaOffset.parse(offset)) is not None
+
+    def check_identity(self, offset: str, log_sum: str | None) -> None:
+        problem = self._difference(KafkaOffset.parse(offset))
+        if problem is not None:
+            raise HistoryGone(f"stream {self.name}: {problem}. Restore it, or {RESET}")
+
+    def _difference(self, read: KafkaOffset) -> str | None:
+        """Why these are not the topics that were read."""
+        now = self._now(committed=False)
+        if now.cluster != read.cluster:
+            return f"expected Kafka's cluster {read.cluster}, found {now.cluster} at connection {self._said.connection}"
+        for topic in recreated(read, now):
+            ids = f"expected the one with id {read.topics[topic].id}, found {now.topics[topic].id}"
+            return f"topic {topic} was deleted and made anew: {ids}"
+        for (topic, number), end in shortened(read, now).items():
+            upto = read.topics[topic].partitions[number].next
+            return f"topic {topic}, partition {number}: it was read up to offset {upto}, and now ends at {end}"
+        return None
+
+    def forgets(self, since: str, now_us: int) -> list[Limit]:
+        read, now, found = KafkaOffset.parse(since), self._now(), []
+        removed = lost(read, now)
+        for (topic, number), one in ranges(read, now).items():
+            kept = self._brokers.retention_ms(topic)
+            if (topic, number) in removed:
+                found.append(Limit(self.name, RECORDS, 0, 0, lost=True))
+            elif kept is not None:
+                written = self._brokers.written_ms((topic, number), one.low)
+                waited = 0 if written is None else now_us - written * 1000
+                found.append(Limit(self.name, RECORDS, waited, kept * 1000))
+        return found
+
+    def describe(self, offset: str) -> str:
+        ends = KafkaOffset.parse(offset).ends()
+        shown = [f"{topic}/{number}: {one.next}" for (topic, number), one in sorted(ends.items())]
+        return ", ".join(shown[:8]) + (f" and {len(shown) - 8} more partitions" if len(shown) > 8 else "")
+
+    def frame(self, spark: SparkSession, begin: str, end: str) -> DataFrame:
+        wanted = ranges(KafkaOffset.parse(begin), KafkaOffset.parse(end))
+        if wanted:
+            self._refuse_gaps(gaps(wanted, self._now()), "before they were read, or read again")
+        return self._rows(spark, wanted)
+
+    def typed(self, spark: SparkSession) -> DataFrame:
+        return self._rows(spark, {})
+
+    def whole(self, spark: SparkSession) -> DataFrame:
+        now = self._now()
+        return self._rows(spark, {place: Range(*ends) for place, ends in now.ends().items() if ends.first < ends.next})
+
+    def _rows(self, spark: SparkSession, wanted: Mapping[Partition, Range]) -> DataFrame:
+        from floodmark.connectors.sources.kafka.records import decoded, records
+
+        check_jars(KAFKA_JARS)
+        found = records(spark, wanted, spark_settings(self._settings), "headers" in self._said.metadata)
+        return decoded(found, self._said)
+
+
+def _size(found: Mapping[Partition, Range]) -> int:
+    """Places in Kafka's log; those of transactions' own markers count, too."""
+    return sum(one.high - one.low for one in found.values())

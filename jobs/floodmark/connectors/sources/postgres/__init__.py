@@ -1,0 +1,1 @@
+"""PostgreSQL as a source: the changes of a table, or its rows."""

@@ -1,0 +1,1 @@
+"""What PostgreSQL sends: messages of changes, values as text, types."""

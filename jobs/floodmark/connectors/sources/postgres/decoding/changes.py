@@ -1,0 +1,132 @@
+"""Turns the messages of a slot into rows: those of one table, of transactions within a range. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from floodmark.connectors.sources.postgres.decoding.pgoutput import (
+    UNCHANGED,
+    Begin,
+    Change,
+    Relation,
+    Truncate,
+    Value,
+    Values,
+    lsn_text,
+    message,
+)
+
+FULL = "ALTER TABLE ... REPLICA IDENTITY FULL"
+
+
+class Row(NamedTuple):
+    """`values`: as text, in the order of the columns. `problem`: why it is malformed. `lsn`: of the commit."""
+
+    values: tuple[str | None, ...]
+    problem: str | None
+    kind: str
+    lsn: int
+    seq: int
+    at_us: int
+
+
+@dataclass
+class Changes:
+    """The changes of a table (`oid`) by transactions that were committed from `since` on, and before `upto`.
+
+    columns: those wanted, by name. key: those of the primary key.
+    """
+
+    oid: int
+    columns: Sequence[str]
+    key: Collection[str]
+    since: int
+    upto: int
+    _tables: dict[int, Relation] = field(default_factory=dict)
+    _begin: Begin | None = None
+    _seq: int = 0
+
+    def rows(self, messages: Iterable[bytes]) -> Iterator[Row]:
+        for data in messages:
+            found = message(data)
+            if isinstance(found, Begin):
+                self._begin, self._seq = found, 0
+            elif isinstance(found, Relation):
+                self._tables[found.oid] = found
+            elif isinstance(found, Change) and found.oid == self.oid and self._is_wanted:
+                yield from self._changed(found)
+            elif isinstance(found, Truncate) and self.oid in found.oids and self._is_wanted:
+                yield self._row("truncate", (None,) * len(self.columns), TRUNCATED)
+
+    @property
+    def _is_wanted(self) -> bool:
+        assert self._begin is not None
+        return self.since <= self._begin.lsn < self.upto
+
+    def _row(self, kind: str, values: tuple[str | None, ...], problem: str | None) -> Row:
+        assert self._begin is not None
+        row = Row(values, problem, kind, self._begin.lsn, self._seq, self._begin.at_us)
+        self._seq += 1
+        return row
+
+    def _changed(self, change: Change) -> Iterator[Row]:
+        """One row; for an update of the key two: the row with the old key is deleted, another one inserted."""
+        table = self._tables[change.oid]
+        if change.new is None:
+            assert change.old is not None
+            yield self._one("delete", table, change.old, None)
+        elif change.old is not None and self._is_other_key(table, change):
+            yield self._one("delete", table, change.old, None)
+            yield self._one("insert", table, change.new, change.old if change.whole else None)
+        else:
+            yield self._one(change.kind, table, change.new, change.old if change.whole else None)
+
+    def _is_other_key(self, table: Relation, change: Change) -> bool:
+        assert change.old is not None and change.new is not None
+        if not change.whole:
+            return True
+        places = [i for i, name in enumerate(table.columns) if name in self.key]
+        return any(change.new[i] is not UNCHANGED and change.new[i] != change.old[i] for i in places)
+
+    def _one(self, kind: str, table: Relation, found: Values, before: Values | None) -> Row:
+        """A row of these values; `before`: all values of the row before, if they are known."""
+        known = dict(zip(table.columns, found, strict=True))
+        if before is not None:
+            old = dict(zip(table.columns, before, strict=True))
+            known = {name: old[name] if value is UNCHANGED else value for name, value in known.items()}
+        problem = self._altered(table) or self._unknown(known)
+        return self._row(kind, tuple(_text(known.get(name)) for name in self.columns), problem)
+
+    def _altered(self, table: Relation) -> str | None:
+        """Why the table that was changed cannot be the table as it is: names differ in both ways."""
+        gone = [name for name in table.columns if name not in self.columns]
+        come = [name for name in self.columns if name not in table.columns]
+        if not gone or not come:
+            return None
+        return (
+            f"expected the columns of the table as it is now, found {', '.join(gone)} in place of {', '.join(come)}: "
+            "columns were renamed, or dropped and added, after this change"
+        )
+
+    def _unknown(self, known: dict[str, Value]) -> str | None:
+        name = next((name for name in self.columns if known.get(name) is UNCHANGED), None)
+        if name is None:
+            return None
+        return (
+            f"column {name}: expected its value, found none: the update left the long value unchanged, and PostgreSQL "
+            f"doesn't send it again: {FULL}"
+        )
+
+
+TRUNCATED = "the table was emptied by TRUNCATE: what it removed isn't known"
+
+
+def _text(value: Value) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def placed(row: Row, problem: str) -> str:
+    """A problem with its place."""
+    return f"LSN {lsn_text(row.lsn)}, change {row.seq} ({row.kind}): {problem}"

@@ -1,0 +1,110 @@
+"""The slot of a stream: made with the first snapshot, adopted, advanced, released. Its name is in the rule's home."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from floodmark.connectors.sources.postgres.server import kept, slots
+from floodmark.connectors.sources.postgres.server.kept import Kept
+from floodmark.errors import HistoryGone, Refused, RunFailed
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from floodmark.connectors.sources.postgres.options import WrittenPostgres
+    from floodmark.connectors.sources.postgres.server.catalog import Table
+    from floodmark.connectors.sources.postgres.server.database import Database
+
+
+class Holder:
+    """`keep`: the folder in the rule's home; None for a look without one."""
+
+    def __init__(self, about: str, said: WrittenPostgres, keep: Path | None):
+        self._about, self._said, self._keep = about, said, keep
+
+    @cached_property
+    def kept(self) -> Kept | None:
+        """None before the first run."""
+        return kept.load(self._keep)
+
+    @property
+    def names(self) -> slots.Names:
+        if self.kept is None:
+            raise HistoryGone(
+                f"{self._about}: expected the name of its replication slot in {self._keep}, found none. Restore the "
+                "rule's home, or start over with `floodmark reset`"
+            )
+        return slots.Names(self.kept.slot, self.kept.publication)
+
+    @property
+    def publication(self) -> str | None:
+        """None if it is yet to be made."""
+        return self._said.publication or (self.kept.publication if self.kept else None)
+
+    def state(self, asked: psycopg.Connection[Any]) -> slots.State | None:
+        return slots.state(asked, self.names.slot)
+
+    def taken(self, database: Database) -> slots.Exported | None:
+        """The first snapshot, if this process took it and still has it."""
+        return None if self.kept is None else slots.exported(database, self.kept.slot)
+
+    def snapshot(self, database: Database) -> slots.Exported:
+        found = self.taken(database)
+        if found is None:
+            raise RunFailed(
+                f"{self._about}: expected the first snapshot that this process took, found none: it ended with its "
+                "connection. Nothing of it was kept; retry"
+            )
+        return found
+
+    def make(self, database: Database, asked: psycopg.Connection[Any], of: Table) -> slots.Exported | None:
+        """Make the slot, in place of one that a killed run has left: nothing of that was kept.
+
+        None: it is one that the rule names, and that was there already.
+        """
+        known = self.kept or self._choose(asked)
+        if not known.made_slot:
+            return None
+        slots.forget_exported(database, known.slot)
+        slots.drop(asked, known.slot)
+        if known.made_publication:
+            slots.publish(asked, known.publication, of)
+        return slots.create(database, known.slot)
+
+    def _choose(self, asked: psycopg.Connection[Any]) -> Kept:
+        """Choose the names, and write them down before the server has them."""
+        assert self._keep is not None, "a look makes nothing"
+        own, said = kept.new_name(self._keep), self._said
+        exists = said.slot is not None and slots.state(asked, said.slot) is not None
+        found = Kept(said.slot or own, said.publication or own, not exists, said.publication is None)
+        kept.save(self._keep, found)
+        self.kept = found
+        return found
+
+    def adopted(self, asked: psycopg.Connection[Any]) -> int:
+        """Where the slot begins that was there already."""
+        slot, found = self.names.slot, self.state(asked)
+        if found is None:
+            raise Refused(f"{self._about}: expected replication slot {slot}, found none: it was dropped. Make it again")
+        return found.confirmed
+
+    def advance(self, database: Database, lsn: int) -> None:
+        names = self.names
+        slots.forget_exported(database, names.slot)
+        with database.connected() as asked:
+            slots.advance(asked, names.slot, lsn)
+
+    def release(self, database: Database) -> None:
+        """Drop what was made in the database."""
+        known, keep = self.kept, self._keep
+        if known is None or keep is None:
+            return
+        slots.forget_exported(database, known.slot)
+        with database.connected() as asked:
+            if known.made_slot:
+                slots.drop(asked, known.slot)
+            if known.made_publication:
+                slots.unpublish(asked, known.publication)
+        kept.remove(keep)

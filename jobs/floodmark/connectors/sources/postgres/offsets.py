@@ -1,0 +1,92 @@
+"""Offsets in a table of PostgreSQL: places in the log of changes, and numbers of transactions. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+
+from floodmark.connectors.sources.postgres.decoding.pgoutput import lsn_of, lsn_text
+
+# A row keeps 32 bits of its transaction's number, which a new transaction has again 2**32 transactions later.
+WRAP, RENEWED_AFTER, MOST_AHEAD = 1 << 32, 1 << 29, 1 << 31
+
+
+@dataclass(frozen=True)
+class Place:
+    """system: the identifier of the cluster. table: its oid."""
+
+    system: str
+    database: str
+    table: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.system}/{self.database}/{self.table}"
+
+    def difference(self, now: Place) -> str | None:
+        """Why this is another table."""
+        if now.system != self.system:
+            return f"expected the database cluster with identifier {self.system}, found {now.system}"
+        if now.database != self.database:
+            return f"expected database {self.database}, found {now.database}"
+        if now.table != self.table:
+            return f"the table was made anew: expected the one with oid {self.table}, found {now.table}"
+        return None
+
+
+@dataclass(frozen=True)
+class SlotOffset:
+    """All transactions whose commit lies before `lsn` are read; 0: nothing is, not even the first snapshot."""
+
+    place: Place
+    lsn: int = 0
+
+    @classmethod
+    def parse(cls, line: str) -> SlotOffset:
+        said = json.loads(line)
+        lsn = said.pop("lsn")
+        return cls(Place(**said), lsn_of(lsn))
+
+    def line(self) -> str:
+        return json.dumps({**asdict(self.place), "lsn": lsn_text(self.lsn)})
+
+    def at(self, lsn: int) -> SlotOffset:
+        return replace(self, lsn=lsn)
+
+
+@dataclass(frozen=True)
+class RowsOffset:
+    """The rows of all transactions with a number below `before` are read; 0: none.
+
+    updated: rows of the table that were updated since the server began to count. Numbers have 64 bits.
+    """
+
+    place: Place
+    before: int = 0
+    updated: int = 0
+
+    @classmethod
+    def parse(cls, line: str) -> RowsOffset:
+        said = json.loads(line)
+        more = {name: said.pop(name) for name in ("before", "updated")}
+        return cls(Place(**said), **more)
+
+    def line(self) -> str:
+        return json.dumps({**asdict(self.place), "before": self.before, "updated": self.updated})
+
+    def at(self, before: int) -> RowsOffset:
+        return replace(self, before=before)
+
+
+def safe_until(now: int, distance: int | None) -> int:
+    """The number up to which rows can be told apart.
+
+    now: the number that the next transaction gets. distance: how many numbers lie between its low 32 bits and those of
+    the next row (None: of no row), around the wrap.
+    """
+    return now + min(MOST_AHEAD, WRAP if distance is None else distance)
+
+
+def is_due(safe: int, now: int) -> bool:
+    """Whether the check of what can be told apart is to be renewed."""
+    return safe - now < RENEWED_AFTER

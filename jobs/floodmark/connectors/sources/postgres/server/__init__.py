@@ -1,0 +1,1 @@
+"""Asks a PostgreSQL server, and keeps a replication slot there."""

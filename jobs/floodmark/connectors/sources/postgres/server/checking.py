@@ -1,0 +1,74 @@
+"""Checks before a table is read: what its server and its login allow, and whether its slot still has what is needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from floodmark.connectors.sources.postgres.decoding.pgoutput import lsn_text
+from floodmark.errors import HistoryGone, Refused
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from floodmark.connectors.sources.postgres.server.catalog import Table
+    from floodmark.connectors.sources.postgres.server.slots import State
+
+RESET = "start over with `floodmark reset`"
+_ABLE = """
+SELECT current_setting('wal_level'), rolreplication OR rolsuper, pg_is_in_recovery(),
+  pg_has_role(c.relowner, 'USAGE') AND has_database_privilege(current_database(), 'CREATE')
+FROM pg_roles, pg_class c WHERE rolname = current_user AND c.oid = %s"""
+
+
+def check_able(connection: psycopg.Connection[Any], about: str, of: Table, makes: bool) -> None:
+    """Raise Refused if no slot can be made for the table. `makes`: whether its publication is to be made, too."""
+    row = connection.execute(_ABLE, (of.oid,)).fetchone()
+    assert row is not None
+    level, replicates, is_standby, owns = row
+    login = connection.info.user
+    if level != "logical":
+        raise Refused(
+            f"{about}: expected wal_level = logical, found {level}: ALTER SYSTEM SET wal_level = logical, and restart "
+            "the server; or read new rows alone with `by: snapshots`"
+        )
+    if is_standby:
+        raise Refused(f"{about}: expected a primary server, found a standby: name the primary in the connection")
+    if not replicates:
+        raise Refused(f"{about}: expected the right to make a slot, found none: ALTER ROLE {login} REPLICATION")
+    if makes and not owns:
+        raise Refused(
+            f"{about}: expected the right to publish {of.title}, which its owner has (with CREATE in the database), "
+            f"found none for {login}: CREATE PUBLICATION a_name FOR TABLE {of.title}, and name it with `publication`"
+        )
+    if makes and not of.tells_rows_apart:
+        raise Refused(
+            f"{about}: expected a primary key or replica identity of {of.title}, found none: PostgreSQL would refuse "
+            f"its updates and deletes. ALTER TABLE {of.title} REPLICA IDENTITY FULL; or publish inserts alone, and "
+            "name the publication with `publication`"
+        )
+
+
+def check_slot(about: str, slot: str, found: State | None, of: Table, lsn: int) -> None:
+    """Raise HistoryGone unless the slot has all changes from `lsn` on."""
+    since = lsn_text(lsn)
+    if found is None:
+        raise HistoryGone(
+            f"{about}: expected replication slot {slot} with the changes of {of.title} from LSN {since} on, found "
+            f"none: it was dropped. Changes since then cannot be read: {RESET}"
+        )
+    if found.wal_status == "lost":
+        raise HistoryGone(
+            f"{about}: expected the changes of {of.title} from LSN {since} on, found that the server has removed them: "
+            f"replication slot {slot} is lost, because more log waited than max_slot_wal_keep_size allows. {RESET}, "
+            "raise that setting, and run the rule more often"
+        )
+    if (found.plugin, found.database) != ("pgoutput", of.database):
+        raise Refused(
+            f"{about}: expected replication slot {slot} with plugin pgoutput in database {of.database}, found "
+            f"{found.plugin} in {found.database}: name another one with `slot`"
+        )
+    if found.confirmed > lsn:
+        raise HistoryGone(
+            f"{about}: expected replication slot {slot} at LSN {since} or before, found {lsn_text(found.confirmed)}: "
+            f"another reader has advanced it, or it was made anew. Changes between are gone: {RESET}"
+        )

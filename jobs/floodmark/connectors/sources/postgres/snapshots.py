@@ -1,0 +1,195 @@
+"""New rows of an append-only table, without a slot: by the numbers of their transactions. Only `frame` needs a JVM.
+
+Numbers are given when a transaction starts, so rows with a low number may be committed late. An offset is therefore the
+lowest number of a transaction that still runs: all below it have ended. (A snapshot's list of running transactions
+would not do: it has no subtransactions, whose numbers a row may have.)
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from floodmark.connectors.ports.source import Backlog, Stepped
+from floodmark.connectors.sources.postgres.offsets import RowsOffset, is_due, safe_until
+from floodmark.connectors.sources.postgres.queries import beyond, count_of, distance, number_parts, numbered
+from floodmark.connectors.sources.postgres.server.kept import durably
+from floodmark.connectors.sources.postgres.table import RESET, TableSource
+from floodmark.errors import HistoryGone, Refused
+
+if TYPE_CHECKING:
+    import psycopg
+    from pyspark.sql import DataFrame, SparkSession
+
+    from floodmark.connectors.sources.postgres.server.catalog import Table
+    from floodmark.core.rules.model import Stream
+    from floodmark.core.rules.rule import EpochLimits
+
+_NOW = """
+SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint,
+  coalesce(pg_stat_get_tuples_updated(%s::oid), 0), coalesce(pg_stat_get_tuples_deleted(%s::oid), 0)
+FROM pg_current_snapshot() s"""
+
+
+class SnapshotsSource(TableSource, Stepped):
+    """A table to which rows are only added. `keep`: a folder in the rule's home; None for a look without one."""
+
+    def __init__(self, name: str, stream: Stream, keep: Path | None):
+        super().__init__(name, stream)
+        self._keep = keep
+
+    def _now(self, asked: psycopg.Connection[Any], of: Table) -> tuple[RowsOffset, int, int]:
+        """Where everything that has ended is read; the number of the next transaction; rows that were deleted."""
+        if of.kind != "r":
+            raise Refused(
+                f"{self._about}: expected a table with rows of its own for `by: snapshots`, found a partitioned one, "
+                f"{of.title}: read it by slot, or its partitions one by one"
+            )
+        row = asked.execute(_NOW, (of.oid, of.oid)).fetchone()
+        assert row is not None
+        before, following, updated, deleted = map(int, row)
+        return RowsOffset(self._place(of), before, updated), following, deleted
+
+    def start(self) -> str:
+        with self._asking() as (asked, of):
+            now = self._now(asked, of)[0]
+        return (now if self._starts_at == "latest" else now.at(0)).line()
+
+    def end(self) -> str:
+        with self._asking() as (asked, of):
+            return self._now(asked, of)[0].line()
+
+    def take_start(self) -> str:
+        with self._asking() as (asked, of):
+            self._keep_safe(asked, of)
+        return self.start()
+
+    def take_end(self, since: str) -> str:
+        read = RowsOffset.parse(since)
+        with self._asking() as (asked, of):
+            now, following, _ = self._now(asked, of)
+            self._check(of, read, now, following)
+            if is_due(self._safe, following):
+                self._keep_safe(asked, of)
+        return now.line()
+
+    @property
+    def _safe(self) -> int:
+        """The number of a transaction up to which new rows can be told from old ones; 0 if that is unknown."""
+        path = self._keep and self._keep / "numbers.json"
+        return int(json.loads(path.read_text())["safe"]) if path and path.exists() else 0
+
+    def _keep_safe(self, asked: psycopg.Connection[Any], of: Table) -> None:
+        """Find it, which reads the whole table, and keep it in the rule's home."""
+        assert self._keep is not None, "a look keeps nothing"
+        row = asked.execute(distance(of).encode()).fetchone()
+        ahead, following = (None, None) if row is None else row
+        if following is None:
+            following = self._now(asked, of)[1]
+        durably(self._keep / "numbers.json", {"safe": safe_until(int(following), ahead)})
+
+    def _check(self, of: Table, read: RowsOffset, now: RowsOffset, following: int) -> None:
+        self._refuse_another(of, read, now)
+        safe = self._safe
+        if safe and following > safe:
+            raise HistoryGone(
+                f"{self._about}: table {of.title}: expected transactions up to number {safe}, found {following}: "
+                "numbers of rows have come around, so that old rows cannot be told from new ones. Read the table by "
+                f"slot, or {RESET} and run the rule more often"
+            )
+        if now.updated > read.updated:
+            raise HistoryGone(
+                f"{self._about}: table {of.title}: expected a table to which rows are only added, found "
+                f"{now.updated - read.updated} rows that were updated: each would be read again as another row. Read "
+                f"the table by slot; or {RESET}"
+            )
+
+    def news(self, since: str, upto: str | None = None) -> bool:
+        read = RowsOffset.parse(since)
+        if upto is not None:
+            return RowsOffset.parse(upto).before > read.before
+        with self._asking() as (asked, of):
+            now, following, _ = self._now(asked, of)
+            self._check(of, read, now, following)
+            return now.before > read.before and self._has_rows(asked, of, read, now)
+
+    def _has_rows(self, asked: psycopg.Connection[Any], of: Table, read: RowsOffset, now: RowsOffset) -> bool:
+        found = asked.execute(f"{numbered(of, read.before, now.before)} LIMIT 1".encode()).fetchone()
+        return found is not None
+
+    def after(self, since: str, upto: str, limits: EpochLimits) -> str:
+        """Up to so many rows; a transaction is not divided."""
+        read, end = RowsOffset.parse(since), RowsOffset.parse(upto)
+        if limits.max_rows is None:
+            return upto
+        with self._asking() as (asked, of):
+            found = asked.execute(beyond(of, read.before, end.before, limits.max_rows).encode()).fetchone()
+        beyond_it = None if found is None else found[0]
+        return upto if beyond_it is None else end.at(int(beyond_it)).line()
+
+    def backlog(self, since: str, rebuilt: bool = False) -> Backlog:
+        read = RowsOffset.parse(since)
+        with self._asking() as (asked, of):
+            now, following, deleted = self._now(asked, of)
+            if not rebuilt:
+                self._check(of, read, now, following)
+            count = asked.execute(count_of(of, read.before, now.before).encode()).fetchone()
+            waits = asked.execute(count_of(of, now.before, following).encode()).fetchone()
+        assert count is not None and waits is not None
+        text = f"{count[0]:,} rows" if count[0] else "nothing new"
+        text += f"; {waits[0]:,} more wait for a transaction that still runs" if waits[0] else ""
+        facts = {"rows": count[0], "behind_open_transactions": waits[0], "deleted": deleted}
+        return Backlog(int(count[0]), "rows", text, facts)
+
+    def waiting(self, since: str | None) -> int:
+        with self._asking() as (_, of):
+            return of.size
+
+    def describe(self, offset: str) -> str:
+        before = RowsOffset.parse(offset).before
+        return f"transactions below {before}" if before else "before the first row"
+
+    def identity(self, offset: str) -> str:
+        return RowsOffset.parse(offset).place.text
+
+    def is_another(self, offset: str, log_sum: str | None = None) -> bool:
+        with self._asking() as (asked, of):
+            return self._difference(of, RowsOffset.parse(offset), self._now(asked, of)[0]) is not None
+
+    def check_identity(self, offset: str, log_sum: str | None) -> None:
+        with self._asking() as (asked, of):
+            self._refuse_another(of, RowsOffset.parse(offset), self._now(asked, of)[0])
+
+    def check_appended(self, since: str) -> None:
+        with self._asking() as (asked, of):
+            now, following, _ = self._now(asked, of)
+            self._check(of, RowsOffset.parse(since), now, following)
+
+    def _refuse_another(self, of: Table, read: RowsOffset, now: RowsOffset) -> None:
+        problem = self._difference(of, read, now)
+        if problem is not None:
+            raise HistoryGone(f"{self._about}: table {of.title}: {problem}. Restore it, or {RESET}")
+
+    def _difference(self, of: Table, read: RowsOffset, now: RowsOffset) -> str | None:
+        """Why it is not the table that was read."""
+        found = read.place.difference(now.place)
+        if found is None and now.before < read.before:
+            return (
+                f"it was read up to transaction {read.before}, and the server is at {now.before}: it is an older copy"
+            )
+        return found
+
+    def frame(self, spark: SparkSession, begin: str, end: str) -> DataFrame:
+        """The rows as they are when they are read: none that was deleted since."""
+        from floodmark.connectors.sources.postgres.rows import nothing_of, rows_of
+
+        read, upto = RowsOffset.parse(begin), RowsOffset.parse(end)
+        with self._asking() as (asked, of):
+            reading = self._reading(asked, of)
+            if read.before >= upto.before:
+                return nothing_of(spark, reading)
+            now, following, _ = self._now(asked, of)
+            self._check(of, upto, now, following)
+            parts = number_parts(reading, read.before, upto.before, spark.sparkContext.defaultParallelism)
+            return rows_of(spark, self._database, reading, parts, {})

@@ -1,0 +1,65 @@
+"""The table of a PostgreSQL target: its columns and keys, as the server's catalogue has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from floodmark.connectors.targets.postgres import statements as sql
+from floodmark.connectors.targets.postgres.types import holds, pg_type
+from floodmark.core.text.tablenames import about_sink
+from floodmark.errors import Refused, WrongColumn
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from floodmark.connectors.ports.target import Layout
+
+
+class PostgresTable:
+    """`place`: schema and name."""
+
+    def __init__(self, address: str, place: tuple[str, str]):
+        self._address, self._place = address, place
+
+    def columns(self, session: psycopg.Connection[Any]) -> dict[str, tuple[str, bool]]:
+        """Of the table, by name: the type, and whether a row must give a value. Empty: there is no table."""
+        found = session.execute(
+            "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull AND NOT a.atthasdef AND "
+            "a.attidentity = '' FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON "
+            "n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped",
+            list(self._place),
+        )
+        return {name: (kind, needed) for name, kind, needed in found}
+
+    def fit(self, session: psycopg.Connection[Any], layout: Layout) -> None:
+        """Raise WrongColumn unless the table takes such rows; add columns that it lacks, if the rule says so."""
+        there = self.columns(session)
+        if not there:
+            raise Refused(about_sink(self._address, "expected the table, found none: somebody removed it. Restore it"))
+        missing = [one for one in layout.columns if one.name not in there]
+        if missing and layout.adds_columns:
+            session.execute(sql.new_columns(self._place, missing))
+        elif missing:
+            raise self._wrong(
+                f"a column {missing[0].name} {pg_type(missing[0].type)}", f"none of {', '.join(there)}", "add it"
+            )
+        for one in (one for one in layout.columns if one.name in there):
+            kind = there[one.name][0]
+            if not holds(kind.partition("(")[0] if kind.startswith("character") else kind, pg_type(one.type)):
+                raise self._wrong(f"column {one.name} of type {pg_type(one.type)}", kind, "change it")
+        names = {one.name for one in layout.columns}
+        for name in (name for name, (_, needed) in there.items() if needed and name not in names):
+            raise self._wrong("no other column that must have a value", name, "give it a default")
+
+    def _wrong(self, expected: str, found: str, mend: str) -> WrongColumn:
+        return WrongColumn(about_sink(self._address, f"expected {expected}, found {found}: {mend}, or cast in the SQL"))
+
+    def has_unique(self, session: psycopg.Connection[Any], key: Sequence[str]) -> bool:
+        found = session.execute(
+            "SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND "
+            "a.attnum = ANY(i.indkey) WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indpred IS NULL AND "
+            "i.indisvalid GROUP BY i.indexrelid",
+            [sql.quoted(*self._place)],
+        )
+        return any(set(names) == set(key) for (names,) in found)

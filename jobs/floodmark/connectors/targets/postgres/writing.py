@@ -1,0 +1,62 @@
+"""Rows as CSV for COPY."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+from floodmark.connectors.targets.postgres.types import pg_type
+from floodmark.connectors.targets.values.jsonvalues import json_value
+from floodmark.core.text.ddl import Column, Type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def copied(batch: pa.RecordBatch, columns: tuple[Column, ...], more: tuple[str, ...] = ()) -> bytes:
+    """The rows as CSV for COPY, with `columns` and then the boolean columns `more`: null is empty, text is quoted."""
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    arrays = [_written(batch.column(one.name), one.type) for one in columns]
+    arrays += [batch.column(name) for name in more]
+    sink = pa.BufferOutputStream()
+    table = pa.Table.from_arrays(arrays, names=[f"c{i}" for i in range(len(arrays))])
+    pc.write_csv(table, sink, pc.WriteOptions(include_header=False))
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def _written(array: pa.Array, kind: Type) -> pa.Array:
+    """The column as what CSV can write."""
+    import pyarrow as pa
+
+    if kind.name == "binary":
+        return pa.array((None if one is None else rf"\x{one.hex()}" for one in array.to_pylist()), pa.string())
+    if kind.name in ("array", "map", "struct"):
+        text = _array_text if pg_type(kind).endswith("[]") else _json_text
+        return pa.array((None if one is None else text(one, kind) for one in array.to_pylist()), pa.string())
+    return array
+
+
+def _array_text(values: list[Any], kind: Type) -> str:
+    """A literal of PostgreSQL's arrays."""
+    element = kind.parts[0].type
+    return "{" + ",".join("NULL" if one is None else _quoted(_text(one, element)) for one in values) + "}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _text(value: Any, kind: Type) -> str:
+    if kind.name == "binary":
+        return rf"\x{value.hex()}"
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return str(value)
+
+
+def _json_text(value: Any, kind: Type) -> str:
+    return json.dumps(json_value(value, kind), ensure_ascii=False)

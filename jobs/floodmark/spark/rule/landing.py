@@ -1,0 +1,170 @@
+"""Copy new rows of the streams that have a landing into their tables, before epochs are planned. The lock is held.
+
+Each copy (a chunk) is one Delta commit under an app transaction, which also records the source's offsets. A kill before
+the commit leaves nothing that anybody sees; the next run asks the source anew. After the commit, the source is told.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql.types import StructType
+
+from floodmark.connectors.delta.landed import START, Landed
+from floodmark.connectors.planning.epochends import steps
+from floodmark.connectors.ports.registry import sources
+from floodmark.connectors.ports.source import Source
+from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.rules.kinds import SourceCan, source_can
+from floodmark.core.rules.rule import EpochLimits, Rule
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.core.text.tablenames import about
+from floodmark.errors import Fenced, NotOwned, WrongColumn
+from floodmark.ledger.comparing import check_before_commit
+from floodmark.ledger.delta import tablelog, tables
+from floodmark.ledger.delta.syncing import sync_commit
+from floodmark.ledger.home import Home
+from floodmark.spark.read.typechanges import gained_fields, wrong_types
+from floodmark.spark.session.session import cores, rule_session
+from floodmark.spark.write import layouts, tablesink
+from floodmark.spark.write.appending import Appending
+
+MOST = EpochLimits(max_files=1_000, max_bytes=1 << 30, max_rows=500_000)  # of one copy, where its source can bound it
+# The log holds the source's offsets, and epochs read it entry by entry: only upkeep removes of it what nobody needs.
+PROPERTIES = {"delta.enableExpiredLogCleanup": "false"}
+
+
+@dataclass(frozen=True)
+class LandedReport:
+    """A committed copy of a stream's rows: its number in the landing, and how many rows. `upto`: where it ends in the
+    source, for people."""
+
+    rule: str
+    stream: str
+    chunk: int
+    rows: int
+    upto: str
+    seconds: float
+
+
+def prepare(session: SparkSession, rule: Rule, home: Home, ledger: str) -> None:
+    """Create the landings that are not there, for a generation that begins. What is there stays, with its rows."""
+    for name, source in _landed(rule, home):
+        table = source.landing()
+        if table is None:
+            start = source.inner.take_start()
+            columns = source.inner.typed(session).schema
+            tablesink.create(session, source.address, columns, ledger, {**PROPERTIES, START: start})
+        elif tables.owner_of(table) != ledger:
+            raise NotOwned(
+                about(f"stream {name}", source.address, f"expected a landing of ledger {ledger}, found another's")
+            )
+
+
+def land(root: SparkSession, rule: Rule, home: Home, tell: Callable[[LandedReport], None]) -> list[LandedReport]:
+    """Copy what the sources have. Returns, and tells at once, what each copy did."""
+    found = list[LandedReport]()
+    session = rule_session(root, rule, rule.timezone, rule.ansi) if any(_landed(rule, home)) else root
+    for name, source in _landed(rule, home):
+        for report in _Copying(session, rule, name, source).copies():
+            found.append(report)
+            tell(report)
+    return found
+
+
+def _landed(rule: Rule, home: Home) -> Iterator[tuple[str, Landed]]:
+    return ((name, one) for name, one in sources(rule, home).items() if isinstance(one, Landed))
+
+
+class _Copying:
+    """Copies of one stream's rows."""
+
+    def __init__(self, session: SparkSession, rule: Rule, name: str, source: Landed):
+        self._session, self._rule, self._name = session, rule, name
+        self._source, self._inner, self._address = source, source.inner, source.address
+        self._app = source.app
+
+    def copies(self) -> Iterator[LandedReport]:
+        newest = self._source.newest()
+        self._inner.check_identity(newest.end, newest.log_sum)
+        self._inner.check_appended(newest.end)
+        self._inner.landed(newest.end)
+        limits = chunk_limits(self._inner, source_can(self._rule.streams[self._name].kind), self._rule.epoch)
+        ends = steps(self._inner, newest.end, limits)
+        columns = self._fit() if len(ends) > 1 else None
+        for number, (since, end) in enumerate(pairwise(ends), newest.number + 1):
+            assert columns is not None
+            yield self._copy(number, since, end, columns)
+
+    def _fit(self) -> StructType:
+        """Add columns that the source has gained to the table; returns the table's columns.
+
+        Raises WrongColumn where the source's columns differ otherwise.
+        """
+        wanted = self._inner.typed(self._session).schema
+        layouts.add_columns(self._session, self._address, wanted)
+        there = layouts.schema_of(self._address)
+        given = {name.lower() for name in wanted.names}
+        wrong = [f"{path}: landed as {known}, found {now}" for path, known, now in wrong_types(there, wanted)]
+        wrong += [f"{name}: landed, found none" for name in there.names if name.lower() not in given]
+        if wrong:
+            raise WrongColumn(
+                about(
+                    f"stream {self._name}",
+                    self._address,
+                    f"expected the columns of the rows that were landed ({'; '.join(wrong)}). Only columns that are "
+                    "added fit a landing. Restore these in the source; or remove the folder of the landing, with its "
+                    "rows, and start over with `floodmark reset`",
+                )
+            )
+        layouts.add_fields(self._session, self._address, gained_fields(there, wanted))
+        return layouts.schema_of(self._address)
+
+    def _copy(self, number: int, since: str, end: str, columns: StructType) -> LandedReport:
+        """One commit. Its transaction starts before it is checked that nobody else has copied."""
+        begun, at = time.monotonic(), Appending(self._session, self._address, self._app)
+        recorded = tablelog.recorded_version(self._address, self._app) or 0
+        if recorded != number - 1:
+            raise self._fenced()
+        rows = at.write(self._rows(since, end, columns))
+        check_before_commit(f"landing/{self._name}", at.moves(), at.expected_effect())
+        reach(self._rule.rule, "landing.before", number)
+        said = {"rows": rows, "since": since, "end": end, "log_sum": self._inner.log_sum(end), **at.facts()}
+        named = {"app": self._app, "version": number, **said}
+        commit = at.commit(number, json.dumps(named, separators=(",", ":")))
+        if commit is None:
+            raise self._fenced()
+        sync_commit(self._address, commit)
+        reach(self._rule.rule, "landing.after", number)
+        self._inner.landed(end)
+        upto = self._inner.describe(end)
+        return LandedReport(self._rule.rule, self._name, number, rows, upto, time.monotonic() - begun)
+
+    def _rows(self, since: str, end: str, columns: StructType) -> DataFrame:
+        """The rows of a range as the table has them, in few files."""
+        frame = self._inner.frame(self._session, since, end)
+        there = {name.lower() for name in frame.columns}
+        found = {
+            one.name: F.col(quoted(one.name)) if one.name.lower() in there else F.lit(None).cast(one.dataType)
+            for one in columns
+        }
+        return frame.select(*(column.alias(name) for name, column in found.items())).coalesce(cores(self._session))
+
+    def _fenced(self) -> Fenced:
+        return Fenced(
+            about(f"stream {self._name}", self._address, "another writer copied rows into the landing; run again")
+        )
+
+
+def chunk_limits(source: Source, can: SourceCan, epoch: EpochLimits) -> EpochLimits:
+    """The limits of one copy: those of the rule's epochs, if these are lower, as far as the source can bound it."""
+    if not source.splits:
+        return EpochLimits()
+    most = {key: value for key, value in MOST.model_dump().items() if key in can.limits and value is not None}
+    return EpochLimits(**{key: min(value, getattr(epoch, key) or value) for key, value in most.items()})

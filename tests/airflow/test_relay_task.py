@@ -1,0 +1,85 @@
+"""What Airflow makes of rules with targets: a task for each, with retries of its own, whatever became of the run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.serialization.serialized_objects import DagSerialization
+from deltalake import write_deltalake
+from support.byhand import begun
+from support.cluster import free_ports
+from support.flow import SCHEMA, Flow
+from test_dags import parse, write
+from test_operator import context
+
+from floodmark.core.rules.rule import Rule
+from floodmark_airflow.dags.dag_factory import build
+from floodmark_airflow.tasks.operators import RelayOperator
+
+
+def targets(rule: str) -> list[dict[str, Any]]:
+    tables = [{"connection": "shop", "table": f"{rule}_{name}"} for name in ("orders", "b")]
+    return [{"postgres": tables[0]}, {"postgres": tables[1], "name": "totals"}]
+
+
+def ship(rule: Rule) -> None:
+    relay = next(task for task in build(rule).tasks if isinstance(task, RelayOperator))
+    relay.execute({**context(), "params": {}})
+
+
+def rule_of(place: Path) -> Rule:
+    """A rule that has begun, and whose outbox is there."""
+    flow = Flow(place)
+    flow.settings = {"sinks": [{"delta": flow.sink()}, targets("counted")[0]]}
+    begun(flow)
+    rule = flow.rule()
+    write_deltalake(str(flow.place.outbox(rule.sinks[1])), pa.Table.from_pylist([], schema=SCHEMA))
+    return rule
+
+
+def test_each_target_has_a_task_after_the_run(rules: Path) -> None:
+    write(rules, "one", sinks=targets("one"), airflow={"retries": 7})
+    write(rules, "two", sinks=targets("two"), group="both")
+    write(rules, "three", group="both")
+    bag = parse()
+    assert bag.import_errors == {}
+    run, *relays = bag.dags["rule.one"].tasks
+    assert [task.task_id for task in relays] == ["relay.public.one_orders", "relay.totals"]
+    for task, name in zip(relays, ("public.one_orders", "totals"), strict=True):
+        assert (task.upstream_task_ids, task.trigger_rule, task.retries) == ({run.task_id}, "all_done", 7)
+        assert [one.uri for one in task.outlets] == [f"floodmark://one/{name}"]
+        assert task.retry_delay == timedelta(seconds=30)
+    assert "relay.two.totals" in [task.task_id for task in bag.dags["group.both"].tasks]
+    assert run.outlets == []
+    DagSerialization.from_dict(DagSerialization.to_dict(bag.dags["rule.one"]))
+
+
+def test_a_target_that_cannot_be_reached_is_tried_again(
+    rules: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (port,) = free_ports(1)
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", f"postgres://floodmark:secret@127.0.0.1:{port}/shop")
+    with pytest.raises(AirflowException, match="it cannot be reached") as found:
+        ship(rule_of(place))
+    assert not isinstance(found.value, AirflowFailException)
+    assert "secret" not in str(found.value)
+
+
+def test_a_connection_of_another_kind_is_not_tried_again(
+    rules: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", "mysql://floodmark:secret@127.0.0.1/shop")
+    with pytest.raises(AirflowFailException, match="connection shop: expected postgres://"):
+        ship(rule_of(place))
+
+
+def test_a_rule_that_has_shipped_nothing_is_skipped(rules: Path, place: Path) -> None:
+    flow = Flow(place)
+    flow.settings = {"sinks": [targets("counted")[0]]}
+    with pytest.raises(AirflowSkipException, match="the target has got nothing"):
+        ship(flow.rule())

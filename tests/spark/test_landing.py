@@ -1,0 +1,309 @@
+"""Landings: rows are copied into a table of the rule's home, exactly once, and everything reads them from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from support.aged import age
+from support.crash import crash_at
+from support.flow import STATELESS, Flow, event, rows_of
+from support.running import backfill, crash, reset, run
+from support.sourcekinds import OWN, add_own, own, write_json
+from typer.testing import CliRunner
+
+from floodmark.audit.certificate import audit
+from floodmark.cli.app import app
+from floodmark.connectors.ports import fakes
+from floodmark.core.protocol.crashpoints import LANDING_POINTS
+from floodmark.core.rules import kinds
+from floodmark.errors import HistoryGone, WrongColumn
+from floodmark.spark.look.ahead import look_ahead
+from floodmark.spark.rule.forgetting import rehearse
+
+COLUMNS = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
+
+
+def numbers(flow: Flow) -> list[int]:
+    return sorted(row["n"] for row in rows_of(flow.sink()))
+
+
+def landed(flow: Flow) -> list[int]:
+    return sorted(row["n"] for row in rows_of(flow.place.landing("events")))
+
+
+def proven(flow: Flow) -> None:
+    found = audit(flow.name, flow.home, deep=True)
+    assert found is not None and (found.verdict, found.findings) == ("proven", [])
+
+
+def rows(begin: int, end: int) -> list[dict[str, Any]]:
+    return [event(10 * n, "ab"[n % 2], float(n), n) for n in range(begin, end)]
+
+
+# --- A folder of files, and a class of one's own
+
+
+def of_files(place: Path, **more: Any) -> Flow:
+    folder = place / "in"
+    folder.mkdir(exist_ok=True)
+    flow = Flow(place, sinks=1, sql=STATELESS)
+    said = {"path": str(folder), "format": "json", "settle": "0 seconds", "schema": COLUMNS}
+    flow.stream = {"delta": None, "files": said, "landing": True, **more}
+    return flow
+
+
+def of_class(place: Path) -> Flow:
+    flow = Flow(place, sinks=1, sql=STATELESS)
+    flow.stream = {"delta": None, "python": own(place / "own"), "landing": True}
+    (place / "rules").mkdir(exist_ok=True)
+    (place / "rules" / "rows.py").write_text(OWN)
+    return flow
+
+
+def add(flow: Flow, begin: int, end: int) -> None:
+    if "files" in flow.stream:
+        write_json(flow.root / "in" / f"{begin}.json", rows(begin, end))
+    else:
+        add_own(flow.root / "own", rows(begin, end))
+
+
+@pytest.mark.parametrize("kind", [pytest.param(of_files, marks=pytest.mark.prove), of_class])
+def test_rows_land_and_are_folded_once_whatever_is_killed(spark: SparkSession, place: Path, kind: Any) -> None:
+    flow = kind(place)
+    add(flow, 0, 5)
+    assert crash(spark, flow, "landing.before")
+    assert landed(flow) == []
+    assert crash(spark, flow, "landing.after")
+    assert landed(flow) == [*range(5)]
+    add(flow, 5, 9)
+    assert crash(spark, flow, "sink0.after")
+    add(flow, 9, 12)
+    report = run(spark, flow)
+    assert numbers(flow) == landed(flow) == [*range(12)]
+    assert [one.rows for one in report.landed] == [3] and not run(spark, flow).epochs
+    proven(flow)
+
+
+# --- A source whose rows can be read until they are landed
+
+
+class Once(fakes.FakeSource):
+    """Forgets what it has been told is landed, and gives it to nobody again."""
+
+    def frame(self, spark: SparkSession, begin: str, end: str) -> DataFrame:
+        assert json.loads(begin)["rows"] >= FORGOTTEN.get(self.address, 0), "these rows are forgotten"
+        return super().frame(spark, begin, end)
+
+    def typed(self, spark: SparkSession) -> DataFrame:
+        return spark.createDataFrame([], COLUMNS)
+
+    def landed(self, offset: str) -> None:
+        FORGOTTEN[self.address] = json.loads(offset)["rows"]
+
+
+FORGOTTEN: dict[str, int] = {}
+ONCE = kinds.SourceKind(
+    written=fakes.FakeConfig,
+    summary="rows that can be read until they are landed",
+    can=kinds.SourceCan(starts=frozenset({"earliest"}), limits=frozenset({"max_rows"}), lands=True),
+    address=lambda said: f"once://{said.name}",
+    open=Once,
+)
+
+
+@pytest.fixture
+def once(place: Path, monkeypatch: pytest.MonkeyPatch) -> Flow:
+    """Landing is on, although the rule does not say so."""
+    monkeypatch.setitem(kinds.SOURCES, "once", f"{__name__}:ONCE")
+    flow = Flow(place, sinks=1, sql=STATELESS)
+    flow.stream = {"delta": None, "once": {"name": str(place), "columns": COLUMNS}}
+    return flow
+
+
+LATER = ("intent.after", "sink0.after", "commit.after")  # `make prove` tries these
+
+
+def give(flow: Flow, given: Sequence[Mapping[str, Any]]) -> None:
+    naive = ({**row, "at": row["at"].replace(tzinfo=None)} for row in given)
+    fakes.append(str(flow.root), naive)
+
+
+@pytest.mark.parametrize("point", [*LANDING_POINTS, *(pytest.param(one, marks=pytest.mark.prove) for one in LATER)])
+def test_what_is_read_once_is_folded_once(spark: SparkSession, once: Flow, point: str) -> None:
+    give(once, rows(0, 4))
+    assert crash(spark, once, point)
+    give(once, rows(4, 8))
+    run(spark, once)
+    assert FORGOTTEN[f"once://{once.root}"] == 8
+    assert numbers(once) == [*range(8)]
+    proven(once)
+
+
+# --- After the source forgot
+
+
+def windows(place: Path, **more: Any) -> Flow:
+    flow = of_files(place, event_time="at", lateness="30 seconds", **more)
+    flow.sql = "SELECT window.start AS start, k, count(*) AS c FROM events GROUP BY window(at, '1 minute'), k"
+    return flow
+
+
+def counted(flow: Flow) -> list[tuple[Any, ...]]:
+    return sorted((row["start"], row["k"], row["c"]) for row in rows_of(flow.sink()))
+
+
+def test_a_reset_and_a_backfill_read_landed_rows_whatever_the_source_forgot(spark: SparkSession, place: Path) -> None:
+    flow = windows(place)
+    for begin in (0, 20, 40):
+        add(flow, begin, begin + 20)
+        run(spark, flow)
+    before = counted(flow)
+    for file in (place / "in").iterdir():
+        file.unlink()
+    _ = backfill(spark, flow, 978_307_260_000_000, 978_307_380_000_000)
+    assert counted(flow) == before and len(before) > 10
+    reset(spark, flow)
+    report = run(spark, flow)
+    assert counted(flow) == before and report.landed == []
+    assert sum(epoch.late for epoch in report.epochs) == 0, "rows are read in the order in which they came"
+    proven(flow)
+    add(flow, 60, 63)
+    run(spark, flow)
+    assert landed(flow) == [*range(63)]
+    proven(flow)
+
+
+@pytest.mark.prove
+def test_columns_that_come_are_landed_and_others_are_refused(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, sinks=1, sql=STATELESS, stream={"landing": True})
+    flow.arrive(rows(0, 3))
+    run(spark, flow)
+    spark.sql(f"ALTER TABLE delta.`{flow.source}` ADD COLUMNS (w INT)")
+    spark.sql(f"INSERT INTO delta.`{flow.source}` SELECT at, k, v, 3, 7 FROM delta.`{flow.source}` LIMIT 1")
+    flow.sql = "SELECT at, k, v, n, w FROM events WHERE n IS NOT NULL"
+    flow.settings = {"sinks": [{"delta": flow.sink(), "schema": "add_columns"}]}
+    run(spark, flow)
+    assert [(row["n"], row["w"]) for row in sorted(rows_of(flow.sink()), key=lambda row: row["n"])] == [
+        (0, None), (1, None), (2, None), (3, 7)]  # fmt: skip
+    proven(flow)
+    spark.sql(f"ALTER TABLE delta.`{flow.source}` SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    spark.sql(f"ALTER TABLE delta.`{flow.source}` DROP COLUMN w")
+    spark.sql(f"INSERT INTO delta.`{flow.source}` SELECT at, k, v, 4 FROM delta.`{flow.source}` LIMIT 1")
+    with pytest.raises(WrongColumn, match=r"stream events: expected the columns .* \(w: landed, found none\)"):
+        run(spark, flow)
+    assert len(landed(flow)) == 4
+
+
+@pytest.mark.prove
+def test_a_huge_backlog_of_a_table_is_copied_in_several_commits(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = Flow(place, sinks=1, sql=STATELESS, stream={"landing": True, "start": {"version": 0}})
+    flow.settings = {"epoch": {"max_bytes": 1}}
+    for n in range(3):
+        flow.arrive(rows(2 * n, 2 * n + 2))
+    report = run(spark, flow)
+    assert [one.rows for one in report.landed] == [2, 2, 2] and len(report.epochs) == 3
+    assert numbers(flow) == [*range(6)]
+    proven(flow)
+
+
+def test_malformed_records_are_dead_when_they_are_folded(spark: SparkSession, place: Path) -> None:
+    flow = of_files(place)
+    flow.settings = {"on_error": "dead"}
+    (place / "in" / "0.json").write_text('{"at": "2001-01-01T00:00:00Z", "k": "a", "v": 1, "n": 1}\nbroken\n')
+    report = run(spark, flow)
+    assert numbers(flow) == [1] and [one.rows for one in report.landed] == [2]
+    assert [epoch.dead for epoch in report.epochs] == [1]
+    dead = rows_of(flow.place.dead)
+    assert len(dead) == 1 and dead[0]["_reason"].startswith("malformed record: ") and "broken" in dead[0]["_reason"]
+    proven(flow)
+
+
+@pytest.mark.prove
+def test_a_rule_that_each_run_rebuilds_reads_all_landed_rows(spark: SparkSession, place: Path) -> None:
+    flow = of_files(place)
+    flow.settings = {"rebuild": True, "epoch": "none"}
+    add(flow, 0, 3)
+    run(spark, flow)
+    (place / "in" / "0.json").unlink()
+    add(flow, 3, 5)
+    run(spark, flow)
+    assert numbers(flow) == [*range(5)] and not run(spark, flow).epochs
+    proven(flow)
+
+
+@pytest.mark.prove
+def test_a_landing_that_is_gone_stops_the_run(spark: SparkSession, place: Path) -> None:
+    flow = of_files(place)
+    add(flow, 0, 3)
+    run(spark, flow)
+    Path(flow.place.landing("events")).rename(place / "away")
+    add(flow, 3, 5)
+    with pytest.raises(HistoryGone, match="expected its landing, to which its rows were copied, found no table"):
+        run(spark, flow)
+    (place / "away").rename(flow.place.landing("events"))
+    run(spark, flow)
+    assert numbers(flow) == [*range(5)]
+
+
+def command(flow: Flow, *words: str) -> str:
+    places = {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home), "COLUMNS": "200"}
+    found = CliRunner().invoke(app, [*words], env=places)
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+@pytest.mark.prove
+def test_rows_that_were_kept_long_enough_go_once_they_are_folded(spark: SparkSession, place: Path) -> None:
+    flow = of_files(place, landing={"keep": "1 day"})
+    for begin in (0, 3):
+        add(flow, begin, begin + 3)
+        run(spark, flow)
+    add(flow, 6, 9)
+    assert crash(spark, flow, "intent.after"), "these are landed and not folded"
+    age(flow.place.landing("events"), 2)
+    assert "2 landed chunks to remove" in command(flow, "maintain", flow.name, "--dry-run")
+    assert landed(flow) == [*range(9)]
+    for point, left in (("maintain.landing.before", [*range(9)]), ("maintain.landing.after", [6, 7, 8])):
+        with crash_at(point) as planned:
+            CliRunner().invoke(app, ["maintain", flow.name, "--yes", "--home", str(flow.home)])
+        assert planned.fired and landed(flow) == left
+    command(flow, "maintain", flow.name, "--yes")
+    add(flow, 9, 12)
+    run(spark, flow)
+    assert numbers(flow) == [*range(12)] and landed(flow) == [*range(6, 12)]
+    proven(flow)
+    with pytest.raises(HistoryGone, match="upkeep removed older ones, because the stream has `landing` with `keep`"):
+        backfill(spark, flow, 978_307_200_000_000, 978_307_260_000_000)
+    reset(spark, flow)
+    run(spark, flow)
+    assert numbers(flow) == [*range(6, 12)]
+    proven(flow)
+
+
+def test_looks_show_what_is_landed_and_what_is_not(spark: SparkSession, place: Path) -> None:
+    flow = of_files(place)
+    add(flow, 0, 3)
+    assert look_ahead(spark, flow.rule(), flow.home, 9).counts.read == 3, "before the first run"
+    run(spark, flow)
+    add(flow, 3, 5)
+    assert crash(spark, flow, "landing.after"), "landed and not folded"
+    add(flow, 5, 9)
+    found = look_ahead(spark, flow.rule(), flow.home, 9)
+    assert found.counts.read == 6 and sorted(row[3] for row in found.rows) == [*range(3, 9)]
+    assert landed(flow) == [*range(5)], "a look lands nothing"
+    told = json.loads(command(flow, "status", flow.name, "--json"))["rules"][flow.name]
+    lag = told["lag"]["events"]
+    assert (lag["landed"], lag["not_landed"]["files"], lag["not_folded"]["commits"]) == ("2 files", 1, 1)
+    text = command(flow, "status", flow.name)
+    assert "not landed: 1 file, " in text and "landed and not folded: 1 commit with new data" in text
+    plan = command(flow, "plan", flow.name)
+    assert "keep all rows" in plan and "exactly once from the landing on" in plan
+    seen = rehearse(spark, flow.place, "n = 4")
+    assert seen.landings["events"].rows == 1 and seen.is_nothing

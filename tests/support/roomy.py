@@ -1,0 +1,21 @@
+"""The Spark session that tests share: with room for what some hundred tests leave, and a JVM for two cores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from floodmark.core.application.sparkconf import JAVA_OPTIONS
+from floodmark.spark.session.session import root_session
+from support.flow import Flow
+
+# By default the JVM marks garbage beside the tests, in threads of its own, and begins to whenever many classes are
+# loaded; with two such JVMs on two cores that takes a tenth of all time.
+QUIET = "-XX:+UseSerialGC -XX:MetaspaceSize=512m"
+
+
+def roomy_session(place: Path) -> SparkSession:
+    """place: an empty directory, for a rule that is never run."""
+    spark = {"driver_memory": "2g", "conf": {JAVA_OPTIONS: QUIET}}
+    return root_session("local[2]", [Flow(place, settings={"spark": spark}).rule()])

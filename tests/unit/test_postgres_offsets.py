@@ -1,0 +1,112 @@
+"""Offsets in tables of PostgreSQL, and how a table is divided. No server."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from pydantic import ValidationError
+
+from floodmark.connectors.sources.postgres.offsets import (
+    MOST_AHEAD,
+    WRAP,
+    Place,
+    RowsOffset,
+    SlotOffset,
+    is_due,
+    safe_until,
+)
+from floodmark.connectors.sources.postgres.options import WrittenPostgres
+from floodmark.connectors.sources.postgres.queries import Reading, page_ranges, snapshot_parts
+from floodmark.connectors.sources.postgres.server.catalog import Table
+from floodmark.connectors.sources.postgres.server.database import settings_of
+from floodmark.core.application.connections import connection_of
+from floodmark.core.text.ddl import columns_of
+from floodmark.errors import Refused
+
+PLACE = Place("7", "shop", 16_385)
+TABLE = Table(
+    "7", "shop", 16_385, "public", 'o"dd', "r", "d", 10.0, 100 << 20, columns_of("id INT"), frozenset(), frozenset()
+)
+
+
+def test_offsets_are_lines_of_json_as_spark_writes_them() -> None:
+    for offset in (SlotOffset(PLACE, 0x16B3748), RowsOffset(PLACE, 9, 2)):
+        assert type(offset).parse(offset.line()) == offset
+        assert json.dumps(json.loads(offset.line())) == offset.line()
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"system": "8"}, "expected the database cluster with identifier 7, found 8"),
+        ({"database": "x"}, "expected database shop, found x"),
+        ({"table": 5}, "the table was made anew: expected the one with oid 16385, found 5"),
+        ({}, None),
+    ],
+)
+def test_another_table_is_named(other: dict[str, object], said: str | None) -> None:
+    assert PLACE.difference(replace(PLACE, **other)) == said  # type: ignore[arg-type]
+
+
+def test_rows_can_be_told_apart_until_a_number_comes_again() -> None:
+    now = 3 * WRAP + 5
+    assert safe_until(now, None) == safe_until(now, WRAP - 1) == now + MOST_AHEAD
+    assert safe_until(now, 100) == now + 100
+    assert is_due(safe_until(now, 100), now) and not is_due(safe_until(now, None), now + 1)
+
+
+def test_a_large_table_is_read_in_ranges_that_join_on() -> None:
+    ranges = page_ranges(TABLE, 2)
+    assert ranges == [
+        "ctid < '(3200,0)'",
+        "ctid >= '(3200,0)' AND ctid < '(6400,0)'",
+        "ctid >= '(6400,0)' AND ctid < '(9600,0)'",
+        "ctid >= '(9600,0)'",
+    ]
+    assert page_ranges(replace(TABLE, size=0), 2) == page_ranges(replace(TABLE, kind="p"), 2) == [""]
+
+
+def test_names_are_quoted() -> None:
+    (part,) = snapshot_parts(Reading(TABLE, TABLE.columns, {}, "id > 1"), None, 2)
+    assert part.query == 'SELECT "id" FROM "public"."o""dd" WHERE (id > 1)'
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"table": "a.b.c"}, "SCHEMA.TABLE"),
+        ({"table": 'a"b'}, "SCHEMA.TABLE"),
+        ({"table": "x" * 64}, "at most 63 bytes"),
+        ({"slot": "Upper"}, "lowercase letters"),
+        ({"publication": ""}, "name of a publication"),
+        ({"metadata": ["when"]}, "expected change, lsn, seq, committed, found 'when'"),
+        ({"metadata": {"lsn": "a", "seq": "A"}}, "found a twice"),
+        ({"by": "snapshots", "slot": "s"}, "no `slot` beside `by: snapshots`"),
+        ({"by": "xmin"}, "slot"),
+    ],
+)
+def test_keys_that_do_not_fit_are_refused(said: dict[str, object], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        WrittenPostgres.model_validate({"connection": "shop", "table": "t", **said})
+
+
+def test_columns_beside_the_tables_have_names_of_their_own() -> None:
+    said = {"connection": "shop", "table": "t"}
+    assert [*WrittenPostgres.model_validate(said).added.values()] == ["_change", "_lsn", "_seq", "_committed"]
+    assert WrittenPostgres.model_validate({**said, "metadata": ["lsn"]}).added == {"lsn": "_lsn"}
+    assert WrittenPostgres.model_validate({**said, "metadata": {"lsn": "at"}}).added == {"lsn": "at"}
+    assert WrittenPostgres.model_validate({**said, "by": "snapshots"}).added == {}
+    assert WrittenPostgres.model_validate(said).address() == "postgres://shop/public.t"
+
+
+def test_a_connection_gives_the_settings_of_libpq() -> None:
+    found = settings_of(connection_of("shop", "postgresql://me:secret@db:5433/sales?sslmode=require", "here"))
+    known = {"host": "db", "port": "5433", "user": "me", "password": "secret", "dbname": "sales", "sslmode": "require"}
+    assert found == known
+    with pytest.raises(Refused, match=r"connection shop: expected the settings sslmode, .*, found magic") as fault:
+        settings_of(connection_of("shop", "postgresql://me:secret@db/sales?magic=1", "here"))
+    assert "secret" not in str(fault.value)
+    with pytest.raises(Refused, match="connection shop: expected a host"):
+        settings_of(connection_of("shop", "postgresql:///sales", "here"))
