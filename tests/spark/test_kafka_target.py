@@ -18,8 +18,8 @@ from support.kafka import Broker, served
 from support.relays import Relays
 from support.running import reset, run
 
-from floodmark.connectors.kafka.brokers import brokers
 from floodmark.connectors.ports.target import Layout
+from floodmark.connectors.sources.kafka.brokers import brokers
 from floodmark.connectors.targets.kafka.options import WrittenTopic
 from floodmark.connectors.targets.kafka.reading import Blocked, CommittedReader
 from floodmark.connectors.targets.kafka.target import PARTITIONS, KafkaTarget

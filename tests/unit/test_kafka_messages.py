@@ -79,7 +79,7 @@ def test_the_key_is_text_or_an_object(key: tuple[str, ...], row: dict[str, Any],
 def test_a_deletion_is_a_tombstone_and_headers_say_what_a_record_is() -> None:
     layout = Layout(columns_of("k STRING, n INT"), key=("k",))
     batch = pa.record_batch({"k": ["a", "b"], "n": pa.array([1, None], pa.int32()), DELETE_COLUMN: [False, True]})
-    one = Operation("x/3", Position("x", 2, "t", 5, 3, "h"), False, 4, lambda: iter([batch, batch]))
+    one = Operation("x/3", Position("x", 2, "t", 5, 3, "h"), False, None, False, 4, lambda: iter([batch, batch]))
     found = list(records_of(one, layout, layout.key))
     assert [(record.key, record.value) for record in found] == [(b"a", b'{"k":"a","n":1}'), (b"b", None)] * 2
     assert [record.row for record in found] == ["x/3/0", "x/3/1", "x/3/2", "x/3/3"]

@@ -106,7 +106,7 @@ def test_a_batch_has_the_results_and_the_token_of_each_row() -> None:
         pa.record_batch({"k": ["a", None], "n": pa.array([1, 2], pa.int32()), DELETE_COLUMN: [False, True]}),
         pa.record_batch({"k": pa.nulls(1), "n": pa.nulls(1), DELETE_COLUMN: [False]}),
     ]
-    found = portion_of(Operation("x/3", Position("x"), False, 3, lambda: iter(parts)), layout)
+    found = portion_of(Operation("x/3", Position("x"), False, None, False, 3, lambda: iter(parts)), layout)
     assert found.schema == no_rows(layout).schema
     assert found.to_pylist() == [
         {"k": "a", "n": 1, DELETE_COLUMN: False, "_floodmark_row": "x/3/0"},
