@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.connectors.targets.postgres.options import WrittenPostgres
 from floodmark.core.rules.kinds import SinkCan, SinkKind
+from floodmark.errors import Refused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,8 +23,12 @@ def _open(sink: Sink, outbox: Path | None) -> OutboxSink:
 
 
 def _target(sink: Sink, outbox: Path | None) -> Target:
-    from floodmark.connectors.targets.postgres.target import PostgresTarget
-
+    try:
+        from floodmark.connectors.targets.postgres.target import PostgresTarget
+    except ModuleNotFoundError as fault:
+        raise Refused(
+            f"sink {sink.label}: expected the package psycopg, found none: pip install 'floodmark[postgres]'"
+        ) from fault
     return PostgresTarget(str(sink.address), WrittenPostgres.model_validate(sink.options))
 
 

@@ -9,6 +9,7 @@ import psycopg
 from psycopg import errors as pg
 
 from floodmark.connectors.ports.connections import connection
+from floodmark.connectors.sources.postgres.server.database import connect, settings_of
 from floodmark.core.application.connections import Connection
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import FloodmarkError, Refused, RunFailed
@@ -30,19 +31,16 @@ _WRONG = (
 
 def connected(name: str, target: str) -> psycopg.Connection[Any]:
     """A session that commits only what is in a transaction."""
-    return psycopg.connect(**settings_of(connection(name)), application_name=f"{SAYS}{target}"[:63], autocommit=True)
+    return connect(settings(connection(name)), application_name=f"{SAYS}{target}"[:63])
 
 
-def settings_of(one: Connection) -> dict[str, Any]:
-    """libpq's settings. Raises Refused for a connection of another kind."""
+def settings(one: Connection) -> dict[str, str]:
+    """libpq's settings. Raises Refused for a connection of another kind, and as `settings_of`."""
     if one.kind not in ("postgres", "postgresql"):
         raise Refused(
             f"connection {one.name}: expected postgres://LOGIN:PASSWORD@HOST:PORT/DATABASE, found the kind {one.kind}"
         )
-    said = {"host": one.host, "port": one.port, "user": one.login, "password": one.password, "dbname": one.schema}
-    found = {key: value for key, value in said.items() if value}
-    extra = {str(key): value for key, value in one.extra.items()}
-    return {"connect_timeout": 10, "keepalives_idle": 30, **found, **extra}
+    return {"keepalives_idle": "30", **settings_of(one)}
 
 
 def refused_or_failed(address: str, fault: psycopg.Error) -> FloodmarkError:
@@ -66,7 +64,7 @@ def end_stopped(name: str, target: str, mine: int) -> bool:
 
     `mine`: the process, on the server, of this relay's own session.
     """
-    with psycopg.connect(**settings_of(connection(name)), autocommit=True) as session:
+    with connect(settings(connection(name))) as session:
         begun, seen = time.monotonic(), None
         while time.monotonic() - begun < STOPPED_AFTER:
             now = _waiting(session, target, mine)

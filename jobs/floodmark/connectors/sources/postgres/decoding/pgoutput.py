@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-_INT, _LONG, _BEGIN, _COMMIT = (struct.Struct(form) for form in (">I", ">Q", ">QqI", ">BQQq"))
-_COLUMN = struct.Struct(">Ii")
+# Forms and no `Struct`s: Spark may have to pickle this module with its readers, and those cannot be.
+_INT, _BEGIN, _COMMIT, _COLUMN = ">I", ">QqI", ">BQQq", ">Ii"
 EPOCH_US = 946_684_800_000_000  # 2000-01-01, from which PostgreSQL counts its times
 IS_KEY = 1
 
@@ -99,23 +99,23 @@ def message(data: bytes) -> Message | None:
 def _message(data: bytes) -> Message | None:
     kind = data[:1]
     if kind == b"I":
-        (oid,) = _INT.unpack_from(data, 1)
+        (oid,) = struct.unpack_from(_INT, data, 1)
         return Change("insert", oid, _tuple(data, 6)[0])
     if kind == b"U":
         return _update(data)
     if kind == b"D":
-        (oid,) = _INT.unpack_from(data, 1)
+        (oid,) = struct.unpack_from(_INT, data, 1)
         return Change("delete", oid, None, _tuple(data, 6)[0], data[5:6] == b"O")
     if kind == b"B":
-        lsn, at, xid = _BEGIN.unpack_from(data, 1)
+        lsn, at, xid = struct.unpack_from(_BEGIN, data, 1)
         return Begin(lsn, at + EPOCH_US, xid)
     if kind == b"C":
-        _, lsn, end, at = _COMMIT.unpack_from(data, 1)
+        _, lsn, end, at = struct.unpack_from(_COMMIT, data, 1)
         return Commit(lsn, end, at + EPOCH_US)
     if kind == b"R":
         return _relation(data)
     if kind == b"T":
-        (count,) = _INT.unpack_from(data, 1)
+        (count,) = struct.unpack_from(_INT, data, 1)
         return Truncate(struct.unpack_from(f">{count}I", data, 6))
     if kind in (b"Y", b"O", b"M"):  # a type, an origin, a logical message
         return None
@@ -123,7 +123,7 @@ def _message(data: bytes) -> Message | None:
 
 
 def _update(data: bytes) -> Change:
-    (oid,) = _INT.unpack_from(data, 1)
+    (oid,) = struct.unpack_from(_INT, data, 1)
     sign = data[5:6]
     if sign == b"N":
         return Change("update", oid, _tuple(data, 6)[0])
@@ -140,7 +140,7 @@ def _tuple(data: bytes, at: int) -> tuple[Values, int]:
         kind = data[at]
         at += 1
         if kind == 0x74:  # t: text
-            (size,) = _INT.unpack_from(data, at)
+            (size,) = struct.unpack_from(_INT, data, at)
             at += 4
             if at + size > len(data):
                 raise IndexError("it ends within a value")
@@ -156,7 +156,7 @@ def _tuple(data: bytes, at: int) -> tuple[Values, int]:
 
 
 def _relation(data: bytes) -> Relation:
-    (oid,) = _INT.unpack_from(data, 1)
+    (oid,) = struct.unpack_from(_INT, data, 1)
     schema, at = _text(data, 5)
     name, at = _text(data, at)
     identity, count = chr(data[at]), data[at + 1] << 8 | data[at + 2]
@@ -171,8 +171,8 @@ def _columns(data: bytes, at: int, count: int) -> Iterator[tuple[str, bool]]:
     for _ in range(count):
         flags = data[at]
         name, at = _text(data, at + 1)
-        _COLUMN.unpack_from(data, at)  # type and its modifier: the catalog has them, too
-        at += _COLUMN.size
+        struct.unpack_from(_COLUMN, data, at)  # type and its modifier: the catalog has them, too
+        at += struct.calcsize(_COLUMN)
         yield name, bool(flags & IS_KEY)
 
 
