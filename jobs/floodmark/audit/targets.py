@@ -39,10 +39,9 @@ Targets = Callable[[Sink], Held]
 
 @dataclass(frozen=True)
 class Portion:
-    """What one row of the ledger has for a target: the outbox's commit; what it takes away first."""
+    """What one row of the ledger has for a target: the outbox's commit; the backfill that it ends, if it does."""
 
-    written: Mapping[str, Any] | None
-    empties: bool
+    written: Mapping[str, Any]
     backfill: Mapping[str, Any] | None
 
 
@@ -95,7 +94,7 @@ def _shipped(table: str, rows: Sequence[Row], upto: int) -> Iterator[Portion]:
             found = []
         written = body["tables"].get(table)
         if written is not None:
-            found.append(Portion(written, False, backfill if row.kind == "backfilled" else None))
+            found.append(Portion(written, backfill if row.kind == "backfilled" else None))
     yield from found
 
 
@@ -121,7 +120,7 @@ def _differing(sink: Sink, log: TableLog, shipped: Sequence[Portion], found: Seq
 
 def _can_replay(log: TableLog, shipped: Sequence[Portion]) -> bool:
     """Whether all files of these portions are there."""
-    entries = [None if one.written is None else log.at(int(one.written["commit"])) for one in shipped]
+    entries = [log.at(int(one.written["commit"])) for one in shipped]
     return all(one is not None for one in entries) and all(
         file.path in log.present for one in entries if one is not None for file in one.files_with_rows
     )
@@ -131,7 +130,7 @@ def _by_sums(sink: Sink, shipped: Sequence[Portion], found: Sequence[pa.RecordBa
     """By the digests in the ledger alone, which add up."""
     if sink.get("key") or any(one.backfill for one in shipped):
         raise _Unknown("its rows cannot be compared: the outbox no longer has all of them (`outbox: {keep: ...}`)")
-    known = total([one.written["digest"] for one in shipped if one.written is not None])
+    known = total([one.written["digest"] for one in shipped])
     rows = pa.Table.from_batches(found) if found else None
     if rows is None:
         if known["rows"]:
@@ -162,7 +161,7 @@ class _Replay:
         interval = None if one.backfill is None or one.backfill["begin"] == one.backfill["end"] else one.backfill
         if interval is not None:
             self._make_room(interval)
-        entry = None if one.written is None else self.log.at(int(one.written["commit"]))
+        entry = self.log.at(int(one.written["commit"]))
         for file in () if entry is None else entry.files_with_rows:
             self._add(rows_of(store_of(self.log.address), file.path, self.log.types), one.backfill is not None)
 
