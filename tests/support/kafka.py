@@ -31,6 +31,8 @@ from support.cluster import free_ports
 ROOT = Path(__file__).parents[2]
 BROKER = "org.apache.kafka:kafka_2.13:4.3.1"
 LIMIT = 60.0
+# A producer without idempotence may send a batch again behind a later one: tests count on the order.
+PRODUCER = {"enable.idempotence": True, "log_level": 0}
 SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -87,7 +89,7 @@ class Broker:
 
     @property
     def producer(self) -> Producer:
-        return self.clients.setdefault("producer", Producer({"bootstrap.servers": self.servers, "log_level": 0}))
+        return self.clients.setdefault("producer", Producer(PRODUCER | {"bootstrap.servers": self.servers}))
 
     def create(self, topic: str, partitions: int = 2, **settings: str) -> None:
         config = {key.replace("_", "."): value for key, value in settings.items()}
