@@ -134,6 +134,21 @@ def test_the_modules_and_names_that_architecture_points_to_are_there() -> None:
     assert wrong == []
 
 
+def test_no_message_names_a_constant_where_its_value_should_be() -> None:
+    """A part of a text that is joined to an f-string has to be one, too."""
+    found = [
+        f"{name}:{part.lineno}: {part.value}"
+        for name, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.JoinedStr)
+        for part in node.values
+        if isinstance(part, ast.Constant)
+        for constant in re.findall(r"\{(_?[A-Z][A-Z_]+)\}", str(part.value))
+        if re.search(rf"^{constant} =", path.read_text(), re.MULTILINE)
+    ]
+    assert not found
+
+
 def text() -> str:
     """What people have written of it."""
     return architecture().partition(HEADING)[0]

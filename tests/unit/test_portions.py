@@ -136,7 +136,7 @@ def test_a_position_of_the_ledgers_own_is_trusted() -> None:
     ("position", "kind", "said"),
     [
         (Position("other"), NotOwned, "it belongs to another rule's ledger"),
-        (at(6), LedgerBroken, "the home is an older copy"),
+        (at(6), LedgerBroken, "Restore the newest home, or remove the target with its position"),
         (at(3, epoch=2), LedgerBroken, "its position is not one of the ledger's"),
         (at(3, generation=2, epoch=1), LedgerBroken, "its position is not one of the ledger's"),
         (Position(LEDGER, 1, "t1", 1, 3, "x"), LedgerBroken, "its position is not one of the ledger's"),
