@@ -11,6 +11,7 @@ from support.flow import START
 
 from floodmark.connectors.relay.backlogs import target_lag
 from floodmark.connectors.relay.memory import Memory, file_of, recall, remember
+from floodmark.views.status.rulestatus import rule_status
 
 MICROS = round(START.timestamp() * 1e6)
 
@@ -72,6 +73,15 @@ def test_a_rule_without_event_time_has_no_such_age(behind: Behind) -> None:
     behind.flow.stream = {"event_time": None, "lateness": None}
     behind.flow.sql = "SELECT k, v FROM events"
     assert target_lag(behind.flow.rule(), behind.flow.ledger().head, behind.lacks, START) is None
+
+
+def test_the_status_says_how_old_the_newest_row_of_a_target_is(behind: Behind) -> None:
+    found = rule_status(behind.flow.rule(), behind.flow.home)
+    assert f"target      {NAME}: has generation 1, epoch 1; its newest row is 1" in found.text()
+    [facts] = found.facts()["targets"]
+    years = (datetime.now(UTC) - START).total_seconds()
+    assert 0 <= years - facts["lag_seconds"] < 60
+    assert (facts["shipped_rows"], facts["rows_per_second"], facts["max_bytes"]) == (ROWS, 8.0, 3_000)
 
 
 def test_a_target_that_has_nothing_yet_has_no_newest_row(place: Path) -> None:

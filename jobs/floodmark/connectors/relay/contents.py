@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -74,15 +73,6 @@ def rows_of(folder: Path, commit: int | None, columns: list[str]) -> Iterator[pa
                 held = {name: batch.column(name) for name in there}
                 nulls = pa.nulls(batch.num_rows)
                 yield pa.RecordBatch.from_pydict({name: held.get(name, nulls) for name in columns})
-
-
-def ahead(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same, each batch read while the one before is used."""
-    with ThreadPoolExecutor(1, "floodmark-outbox") as reader:
-        coming = reader.submit(next, rows, None)
-        while (batch := coming.result()) is not None:
-            coming = reader.submit(next, rows, None)
-            yield batch
 
 
 def size_of(folder: Path, commit: int) -> int:
