@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,10 @@ def test_a_rule_without_a_target_has_no_such_part(
 
 
 def test_what_is_said_first_of_a_rule_with_a_target(behind: Behind) -> None:
-    def told(holder: str | None = None) -> str:
-        seen = Glance(head=behind.flow.ledger().head, targets=[behind.lacks])
+    def told(holder: str | None = None, **more: Any) -> str:
+        head = behind.flow.ledger().head
+        assert head is not None
+        seen = Glance(head=replace(head, **more), targets=[behind.lacks])
         return condition(Answer(seen), seen, DagFacts(), holder).word
 
     assert (told(), told("somebody")) == ("target behind", "working")
@@ -90,6 +93,7 @@ def test_what_is_said_first_of_a_rule_with_a_target(behind: Behind) -> None:
     while not behind.lacks.full:
         behind.run(MICROS)
     assert told("somebody") == "waits for a target"
+    assert told(failed="other rows") == "failed a check"
 
 
 @pytest.mark.parametrize(

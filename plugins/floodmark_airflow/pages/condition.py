@@ -55,8 +55,8 @@ def condition(got: Answer, seen: Glance, dag: DagFacts, holder: str | None, fres
 
 
 def _failing(seen: Glance) -> Condition | None:
-    """Of a target that the rule waits for, or whose last relay failed."""
-    if seen.head is None or seen.head.retired is not None:
+    """Of a target that the rule waits for, or whose last relay failed. What somebody has to decide comes before it."""
+    if seen.head is None or seen.head.retired is not None or seen.head.failed is not None:
         return None
     for one in seen.targets:
         if one.full:
