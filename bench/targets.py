@@ -76,6 +76,7 @@ class Delivering:
             os.environ["FLOODMARK_CONN_BROKER"] = json.dumps(
                 {"conn_type": "kafka", "extra": {"bootstrap.servers": self.broker.servers}}
             )
+            self.broker.create("plain", 1)  # as many as the relay makes
         self.arrive(0)  # so that there is a table
         self.rule = load_rule(_rule_file(self.work, self.names), os.environ)
 
