@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from bench import contenders, corrections, digests, files, processes, small, state, windows
+from bench import contenders, corrections, digests, files, processes, small, state, targets, windows
 from bench.events import write_events
 from bench.questions import Questions
 from bench.table import Line, Measured, show
@@ -30,8 +30,10 @@ KEYS = {"1 k": 1_000, "1 M": 1_000_000}
 EPOCHS = (1, 10)
 A_DAY = 100_000  # rows, of a year that is corrected
 OF_KEYS = 20_000_000  # rows, of which some keys are deleted
+SHIPPED = 200_000  # rows of an epoch that relays ship
 WARM_ROWS = 200_000
-PARTS = ("throughput", "digests", "windows", "corrections", "files", "small", "state", "nexmark", "processes", "cold")
+PARTS = ("throughput", "digests", "windows", "corrections", "files", "targets", "small", "state", "nexmark",
+         "processes", "cold")  # fmt: skip
 
 
 class Bench:
@@ -122,6 +124,8 @@ def told(*lines: Line) -> list[Line]:
 def main() -> None:
     given = _arguments()
     checkout = Path(__file__).parents[1]
+    if "targets" in given.only:
+        targets.prepare()
     bench = Bench(checkout / ".cache" / "bench", given.rows, given.repeats)
     lines: list[Line] = []
     if "throughput" in given.only:
@@ -137,6 +141,8 @@ def main() -> None:
     if "files" in given.only:
         lines += told(*files.new_files(bench.spark, bench.work(), given.repeats))
         lines += told(*files.look_at_many(bench.spark, bench.work(), given.repeats))
+    if "targets" in given.only:
+        lines += told(*targets.measured(bench.spark, bench.work(), SHIPPED, given.repeats))
     if "small" in given.only:
         lines += small.warm_epoch(bench.spark, bench.work()) + small.ledger_rows(bench.work())
     if "state" in given.only:

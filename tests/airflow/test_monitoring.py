@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from airflow.sdk.observability import stats
 from support.monitored import FOLDER, alerts, dashboard, exported, grouped, queries, unknown_to_grafana, used
 from test_telling import Backend
 
+from floodmark.connectors.relay.backlogs import Undelivered
+from floodmark.connectors.relay.memory import Memory
 from floodmark.core.protocol.tally import COUNTS, Corrected, Ended
 from floodmark_airflow.tasks import reporting
 
@@ -32,6 +35,9 @@ def sent() -> list[str]:
     stats.initialize(factory=lambda: backend, export_legacy_names=False)  # type: ignore[arg-type, return-value]
     epoch = Ended(1, 1, 1, "run", dict.fromkeys(COUNTS, 1), seconds=1.0)
     reporting.measure("one", 1.0, 1, reporting.Done(None, [epoch], [Corrected("run", 3)]))
+    memory = Memory(at="2001-01-01T00:00:00+00:00", shipped=1)
+    lacks = Undelivered("public.t", 1, 1, 1, memory.at, memory)
+    reporting.measure_target("one", lacks, 1.0, datetime.now(UTC))
     stats.initialize(factory=NoStatsLogger, export_legacy_names=False)
     return [f"airflow.{name}" for name in [*backend.plain, *(name for name, _ in backend.tagged)]]
 
@@ -90,7 +96,7 @@ def test_each_metric_has_a_panel(series: dict[str, set[str]]) -> None:
 
 
 def test_a_metric_with_a_tag_is_not_exported_twice(sent: list[str]) -> None:
-    assert [exported(name) for name in sent if ".rule." not in name] == [None] * 15
+    assert [exported(name) for name in sent if ".rule." not in name] == [None] * 24
 
 
 def test_airflow_has_the_metrics_that_are_used_of_it() -> None:

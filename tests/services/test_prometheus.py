@@ -40,7 +40,7 @@ class Watched:
         subprocess.run(command, env=self.airflow._environment, check=True, capture_output=True)
         wait(lambda: self._state(dag, run) in ("success", "failed"), 0.5, alive=self.airflow.check_alive)
         both = "floodmark_epochs_total + on (rule) sum by (rule) (floodmark_tasks_total)"
-        wait(lambda: self.prometheus.value(both) == 3 * self._runs, 0.2)  # an epoch and two tasks of each run
+        wait(lambda: self.prometheus.value(both) == 4 * self._runs, 0.2)  # an epoch and three tasks of each run
 
     def _state(self, dag: str, run: str) -> str:
         return str(self.airflow.get("dags", dag, "dagRuns", run)["state"])
@@ -49,7 +49,8 @@ class Watched:
 @pytest.fixture(scope="module")
 def watched(root: Path) -> Iterator[Watched]:
     """After two runs. The first late row came with the second one, and freshness failed in both."""
-    flow = Flow(root, settings=SETTINGS)
+    sinks = [{"delta": str(root / "lake" / "counted_out")}, {"files": {"path": str(root / "lake" / "files")}}]
+    flow = Flow(root, settings=SETTINGS | {"sinks": sinks})
     flow.arrive([event(0)])
     flow.write_rule()
     airflow = LocalAirflow(root / "airflow", root / "rules", root / "home", root / "lake")
@@ -84,7 +85,10 @@ def test_what_prometheus_has_is_what_happened(watched: Watched) -> None:
         'floodmark_rows_late_total{rule="counted"}': 1,
         'floodmark_lag_commits{rule="counted"}': 0,
         'floodmark_epoch_duration_seconds_count{rule="counted"}': 2,
+        'floodmark_target_backlog_epochs{rule="counted", target="files"}': 0,
+        'floodmark_target_failed{rule="counted", target="files"}': 0,
         'floodmark_tasks_total{rule="counted", task="run", state="success"}': 2,
+        'floodmark_tasks_total{rule="counted", task="relay__files", state="success"}': 2,
         'floodmark_tasks_total{rule="counted", task="freshness", state="failed"}': 2,
     }
     assert {query: watched.prometheus.value(query) for query in values} == values

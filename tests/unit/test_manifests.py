@@ -8,9 +8,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from floodmark.connectors.sources.python.rows import table_of
+from floodmark.connectors.targets.files import formats
 from floodmark.connectors.targets.files.folder import Folder
 from floodmark.connectors.targets.files.formats import read, write
 from floodmark.core.relay.manifests import (
@@ -157,3 +160,14 @@ def test_what_a_folder_cannot_do_is_named(load: Callable[[str], Any], old: str, 
     with pytest.raises(RuleInvalid) as fault:
         load(RULE.replace(old, new))
     assert problem in str(fault.value)
+
+
+def test_batches_are_gathered_to_row_groups_in_their_order(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = columns_of("n BIGINT")
+    batches = [pa.record_batch({"n": pa.array(range(at, at + 100), pa.int64())}) for at in range(0, 1000, 100)]
+    for size, groups in ((64_000_000, 1), (1_600, 5), (1, 10)):
+        monkeypatch.setattr(formats, "_GROUP", size)
+        file = place / f"{size}.parquet"
+        assert write(file, "parquet", columns, batches) == 1000
+        assert pq.ParquetFile(file).num_row_groups == groups
+        assert [n for batch in read(file, "parquet", columns) for n in batch["n"].to_pylist()] == list(range(1000))

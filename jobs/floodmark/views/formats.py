@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from floodmark.core.text.durations import SECOND, format_duration
+
 EPOCH_ZERO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -16,6 +18,12 @@ def iso(at: int | None, zoned: bool = True) -> str | None:
     except OverflowError:
         return f"{at} microseconds"
     return moment.replace(tzinfo=None).isoformat() + ("Z" if zoned else "")
+
+
+def duration(seconds: float) -> str:
+    """A duration in words, by its two largest units."""
+    whole = format_duration(int(seconds) * SECOND).split()
+    return " ".join(whole[:4])
 
 
 def size(count: int) -> str:

@@ -47,9 +47,27 @@ def condition(got: Answer, seen: Glance, dag: DagFacts, holder: str | None, fres
         return Condition("failed", "bad", "; ".join([*failed, *stale]))
     if stale:
         return Condition("stale", "bad", "; ".join([*stale, *failed]))
+    if (failing := _failing(seen)) is not None:  # also while the rule works: the target's rows do not arrive
+        return failing
     if holder is not None:
         return Condition("working", "busy", holder)
     return _of_ledger(seen)
+
+
+def _failing(seen: Glance) -> Condition | None:
+    """Of a target that the rule waits for, or whose last relay failed. What somebody has to decide comes before it."""
+    if seen.head is None or seen.head.retired is not None or seen.head.failed is not None:
+        return None
+    for one in seen.targets:
+        if one.full:
+            return Condition("waits for a target", "bad", f"target {one.text()}")
+        if one.memory.fault is not None:
+            return Condition("target at fault", "bad", _named(one.target, one.memory.fault))
+    return None
+
+
+def _named(target: str, fault: str) -> str:
+    return fault if target in fault else f"target {target}: {fault}"
 
 
 def _of_ledger(seen: Glance) -> Condition:
@@ -70,4 +88,7 @@ def _of_ledger(seen: Glance) -> Condition:
         return Condition("source at fault", "bad", faults[0])
     if seen.behind:
         return Condition("behind", "busy", "there is new data; the next run processes it")
+    behind = next((one for one in seen.targets if one.portions), None)
+    if behind is not None:
+        return Condition("target behind", "busy", f"target {behind.text()}; the next relay ships it")
     return Condition("up to date", "good")

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPException
 
+from floodmark.connectors.relay.backlogs import Undelivered, target_lag
 from floodmark.core.lifecycle import freshness
 from floodmark.core.protocol.expectations import expectation_results
 from floodmark.core.rules.groups import groups
@@ -189,6 +190,7 @@ class Pages:
                 fresh=fresh,
                 behind=[behind(name, lag) for name, lag in seen.lag.items()],
                 epochs=self._epochs(rule, seen.head, generation, upto),
+                targets=_targets(rule, seen),
                 code=access.may(user, dag_id, CODE),
                 **_freshness((got, history, waits, plan)),
             )
@@ -270,6 +272,12 @@ def _without_runs(rule: Rule) -> dict[str, Any]:
         "condition": HIDDEN,
         "tally": tally,
     }
+
+
+def _targets(rule: Rule, seen: Glance) -> list[tuple[Undelivered, float, float | None]]:
+    """Each target; for how long the oldest row that it has not got waits, and how old its newest row is, in seconds."""
+    now = datetime.now(UTC)
+    return [(one, one.age(now), target_lag(rule, seen.head, one, now)) for one in seen.targets]
 
 
 def _freshness(found: Iterable[Answer]) -> dict[str, bool]:

@@ -153,14 +153,15 @@ class Facts:
             return LockHolder(fault=f"unknown: {lock}: {fault.strerror}")
 
     def _glance(self, rule: Rule) -> Request:
-        sources = addresses(rule.streams.values())
+        sources, home = addresses(rule.streams.values()), Home(self.home, rule.rule)
         named = [stream.rule for stream in rule.streams.values() if stream.rule]
+        outboxes = {folder.parent for sink in rule.sinks if (folder := home.outbox(sink))}  # with what relays remember
         above = [Path(Home(self.home, one).ledger) / "_delta_log" for one in named]
 
         def on(found: Glance | None) -> list[Path]:
             head = found.head if found else None
             own = self._own(rule, head.generation if head else None)
-            return [*own, *above, *filter(None, map(log_of, sources))]
+            return [*own, *above, *outboxes, *filter(None, map(log_of, sources))]
 
         away = not all(map(log_of, sources))
         return Request(("glance", rule.rule), lambda _: glance(rule, self.home), on, (rule, now_and_then(away)), away)

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from floodmark.core.text.tablenames import table_label
-from floodmark.views.formats import iso, size
+from floodmark.views.formats import duration, iso, size
 from floodmark_airflow.pages.strip import strip
 
 HERE = Path(__file__).parent
@@ -53,6 +53,7 @@ def _templates() -> Environment:
         stamp=stamp,
         number=number,
         bytes=size,
+        duration=duration,
         cell=cell,
         strip=strip,
         table=table_label,

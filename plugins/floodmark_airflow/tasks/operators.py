@@ -135,6 +135,7 @@ class RelayOperator(BaseOperator):
         sink = target_named(self.rule, self.target)
         home = Home(settings.home_folder(), self.rule.rule)
         shipped = ship_one(self.rule, sink, home)
+        Steps(self.rule, context, self.log).measure_targets()
         with translated():
             if shipped.fault is not None:
                 raise shipped.fault

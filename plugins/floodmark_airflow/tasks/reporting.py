@@ -12,7 +12,7 @@ from airflow.sdk.observability import stats
 from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.protocol.places import name_at
 from floodmark.core.protocol.tally import Corrected, Ended, corrected, ended, summed
-from floodmark.core.rules.kinds import tables_written
+from floodmark.core.rules.kinds import tables_written, targets
 from floodmark.core.text.addresses import location
 from floodmark.views.formats import iso
 from floodmark_airflow.assets import asset, target_asset
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset
     from airflow.sdk.types import OutletEventAccessorsProtocol
 
+    from floodmark.connectors.relay.backlogs import Undelivered
     from floodmark.core.lifecycle.freshness import Fresh
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.protocol.records.rows import Row
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from floodmark_airflow.tries import Tries
 
 PREFIX = "floodmark"
+NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")  # in the part of a metric's name that is a target's
 ATTEMPT = re.compile(r"\.try\d+$")  # the ledger's name of a try of an Airflow run
 
 
@@ -92,6 +94,39 @@ def measure(rule: str, age: float | None, behind: int, done: Done) -> None:
     corrections = {"corrections": len(done.corrections), "rows_corrected": sum(one.rows for one in done.corrections)}
     for name, count in {"epochs": len(done.epochs), **corrections, **_rows(done.epochs)}.items():
         _send(stats.incr, rule, name, count)
+
+
+def measure_targets(rule: Rule, root: Path, now: datetime) -> None:
+    """Send what each target has and lacks. Nothing for a rule without a target. Raises FloodmarkError."""
+    from floodmark.connectors.relay.backlogs import target_lag, undelivered
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+    home = Home(root, rule.rule)
+    ledger = LedgerReader.load(home.ledger) if targets(rule) else None
+    if ledger is not None:
+        for one in undelivered(rule, home, ledger):
+            measure_target(rule.rule, one, target_lag(rule, ledger.head, one, now), now)
+
+
+def measure_target(rule: str, one: Undelivered, lag: float | None, now: datetime) -> None:
+    """Send gauges of one target. `lag`: how old its newest row is, in seconds; None: unknown."""
+    memory = one.memory
+    gauges: dict[str, float | None] = {
+        "backlog_epochs": one.portions,
+        "backlog_rows": one.rows,
+        "backlog_bytes": one.bytes,
+        "oldest_seconds": round(one.age(now), 3),
+        "full": int(one.full),
+        "failed": int(memory.fault is not None),
+        "rows_shipped": memory.shipped,
+        "shipped_at_seconds": datetime.fromisoformat(memory.at).timestamp() if memory.at else None,
+        "lag_seconds": lag and round(lag, 3),
+    }
+    for name, value in gauges.items():
+        if value is not None:
+            stats.gauge(f"{PREFIX}.target.{name}", value, tags={"rule": rule, "target": one.target})
+            stats.gauge(f"{PREFIX}.rule.{rule}.target.{NOT_IN_A_NAME.sub('_', one.target)}.{name}", value)
 
 
 def _rows(epochs: Sequence[Ended]) -> dict[str, int]:

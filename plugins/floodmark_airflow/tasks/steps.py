@@ -110,12 +110,22 @@ class Steps:
             reporting.note_events(self._context["outlet_events"], self.rule, head, whole.epochs)
             age = reporting.watermark_age(self.rule, head, datetime.now(UTC))
             reporting.measure(self.rule.rule, age, reporting.commits_behind(self.rule, self._home, head), own)
+            self.measure_targets()
             if self.news is not None and self.news.why is None:  # else the application has logged it
                 reporting.log_open(self._log, self.rule, head, self._home)
             reporting.log_freshness(self._log, self.rule.rule, self._fresh())
         except Exception as fault:  # also unexpected errors: they would hide how the run ended, and stop a whole group
             self._log.warning("rule %s: what this run did could not be reported: %s", self.rule.rule, message(fault))
         return noted
+
+    def measure_targets(self) -> None:
+        """Send the metrics of the rule's targets. An error in it does not fail the task."""
+        from floodmark_airflow.tasks import reporting
+
+        try:
+            reporting.measure_targets(self.rule, self._home, datetime.now(UTC))
+        except Exception as fault:
+            self._log.warning("rule %s: its targets could not be measured: %s", self.rule.rule, message(fault))
 
     def before(self) -> int | None:
         """The ledger's row before the first commit or backfill of this run's earlier tries; None if there is none.

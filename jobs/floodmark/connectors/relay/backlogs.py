@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import json
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from floodmark.connectors.relay.contents import size_of
 from floodmark.connectors.relay.memory import Memory, recall
+from floodmark.core.lifecycle.freshness import lag_with
 from floodmark.core.protocol.places import PREFIX
 from floodmark.core.relay.portions import Portion, portions
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.kinds import targets
+from floodmark.core.text.durations import SECOND
 from floodmark.errors import HistoryGone, Refused
 from floodmark.ledger.landings import OUTBOX, LandedTable, app_of
 from floodmark.ledger.ledger import LedgerReader
@@ -19,15 +23,19 @@ from floodmark.ledger.ledger import LedgerReader
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.model import Rule, Sink
     from floodmark.ledger.home import Home
+
+LOOK_BACK = 64  # rows of the ledger; between two commits lie few
 
 
 @dataclass(frozen=True)
 class Undelivered:
     """What a target has still to get. `bytes`: of its files; `oldest`: when the first of it was committed.
 
-    memory: the position that was last seen in the target, and the last fault.
+    memory: the position that was last seen in the target, and the last fault. limit: the bytes at which the rule waits.
+    maxima: of each stream, the newest event time that is in what the target has; None: nothing yet, or unknown.
     """
 
     target: str
@@ -36,6 +44,17 @@ class Undelivered:
     bytes: int
     oldest: str | None
     memory: Memory
+    limit: int | None = None
+    maxima: Mapping[str, int | None] | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether the rule waits for the target."""
+        return self.limit is not None and self.bytes >= self.limit
+
+    def age(self, now: datetime) -> float:
+        """Seconds since the oldest of it was committed; 0 if there is none."""
+        return max(0.0, (now - datetime.fromisoformat(self.oldest)).total_seconds()) if self.oldest else 0.0
 
     def text(self) -> str:
         """For people."""
@@ -43,6 +62,7 @@ class Undelivered:
         if self.portions:
             epochs = "1 epoch" if self.portions == 1 else f"{self.portions} epochs"
             has += f"; {epochs} ({self.rows} rows, {self.bytes:,} bytes) not shipped, since {self.oldest}"
+            has += f"; the rule waits, at `max_bytes` {self.limit:,}" if self.full else ""
         fault = f"; the last attempt failed at {self.memory.fault_at}: {self.memory.fault}" if self.memory.fault else ""
         return f"{self.target}: {has}{fault}"
 
@@ -58,9 +78,19 @@ class Undelivered:
             "undelivered_rows": self.rows,
             "undelivered_bytes": self.bytes,
             "oldest_undelivered": self.oldest,
+            "max_bytes": self.limit,
+            "full": self.full,
+            "shipped_rows": self.memory.shipped,
+            "rows_per_second": self.memory.speed and round(self.memory.speed, 1),
             "error": self.memory.fault,
             "error_at": self.memory.fault_at,
         }
+
+
+def target_lag(rule: Rule, head: Head | None, of: Undelivered, now: datetime) -> float | None:
+    """How old the newest row is that the target has, by event time, in seconds; None if that is unknown."""
+    lag = lag_with(rule, head, of.maxima, now) if head else None
+    return None if lag is None else lag.us / SECOND
 
 
 def undelivered(rule: Rule, home: Home, ledger: LedgerReader | None) -> list[Undelivered]:
@@ -73,7 +103,20 @@ def _of(rule: Rule, sink: Sink, home: Home, ledger: LedgerReader | None) -> Unde
     memory = recall(folder)
     left = list(pending(rule, sink, memory, ledger))
     rows, size = sum(one.rows for one in left), sum(_size(folder, one) for one in left)
-    return Undelivered(sink.label, len(left), rows, size, left[0].at if left else None, memory)
+    oldest, maxima = left[0].at if left else None, _maxima(ledger, memory, left)
+    return Undelivered(sink.label, len(left), rows, size, oldest, memory, sink.outbox_bytes, maxima)
+
+
+def _maxima(ledger: LedgerReader | None, memory: Memory, left: list[Portion]) -> Mapping[str, int | None] | None:
+    """Of the newest epoch before the first portion that a target has not got. None if it is far back."""
+    if ledger is None or ledger.head is None or memory.position is None or not memory.position.seq:
+        return None
+    if not left:
+        return ledger.head.maxima
+    first = left[0]
+    before = (row for row in reversed(ledger.since(max(0, first.position.seq - LOOK_BACK - 1))) if row.kind == "commit")
+    body = next((row.body for row in before if row.seq < first.position.seq), None)
+    return None if body is None else json.loads(body)["maxima"]
 
 
 def check_shipped(rule: Rule, home: Home, ledger: LedgerReader, folders: Collection[str]) -> None:

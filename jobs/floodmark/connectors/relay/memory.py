@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,25 @@ from floodmark.core.relay.positions import Position
 class Memory:
     """position: the last that was seen in the target; None: none yet. at: when it got there.
 
-    fault, fault_at: of the last attempt, if it failed; UTC, ISO 8601.
+    fault, fault_at: of the last attempt, if it failed; UTC, ISO 8601. rows, seconds: of the last relay that shipped
+    anything. shipped: rows that all relays of this home have shipped.
     """
 
     position: Position | None = None
     at: str | None = None
     fault: str | None = None
     fault_at: str | None = None
+    rows: int = 0
+    seconds: float = 0.0
+    shipped: int = 0
+
+    @property
+    def speed(self) -> float | None:
+        """Rows a second of the last relay that shipped rows."""
+        return self.rows / self.seconds if self.rows and self.seconds else None
+
+
+_REST = tuple(one.name for one in fields(Memory) if one.name != "position")
 
 
 def file_of(folder: Path) -> Path:
@@ -39,15 +51,22 @@ def recall(folder: Path) -> Memory:
         found: dict[str, Any] = json.loads(file_of(folder).read_text())
         position = found.get("position")
         known = None if position is None else Position.parse(json.dumps(position))
-        return Memory(known, found.get("at"), found.get("fault"), found.get("fault_at"))
-    except (OSError, ValueError, AttributeError):
+        return Memory(known, **{name: found[name] for name in _REST if name in found})
+    except (OSError, ValueError, AttributeError, TypeError):
         return Memory()
 
 
 def remember(folder: Path, position: Position) -> None:
-    """The target has this now."""
+    """The target has this now, and the last attempt did not fail."""
     known = recall(folder)
-    _write(folder, Memory(position, known.at if known.position == position else _now()))
+    at = known.at if known.position == position else _now()
+    _write(folder, replace(known, position=position, at=at, fault=None, fault_at=None))
+
+
+def remember_shipped(folder: Path, position: Position, rows: int, whole: int, seconds: float) -> None:
+    """The target has this now, by a relay that has just shipped `rows`, and `whole` rows in `seconds` so far."""
+    known = recall(folder)
+    _write(folder, Memory(position, _now(), rows=whole, seconds=round(seconds, 3), shipped=known.shipped + rows))
 
 
 def remember_fault(folder: Path, said: str) -> None:

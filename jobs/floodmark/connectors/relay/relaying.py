@@ -6,6 +6,7 @@ one that it has read, and the slower one fails.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import cast
 
 from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.relay.contents import columns_in, rows_of
-from floodmark.connectors.relay.memory import recall, remember, remember_fault
+from floodmark.connectors.relay.memory import recall, remember, remember_fault, remember_shipped
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import PREFIX
 from floodmark.core.relay.portions import Portion, batches, check_position, portions
@@ -110,14 +111,14 @@ class Relay:
             return None
         since = self._begin(ledger)
         found = portions(ledger.since(since.seq), PREFIX + str(self._sink.address), since, self._rebuilt)
-        done = Shipped(0, 0, since)
+        done, begun = Shipped(0, 0, since), time.monotonic()
         for batch in batches(found):
             reach(self._rule, "relay.before")
             self._apply(batch, done.position)
             reach(self._rule, "relay.after")
             rows = sum(one.rows for one in batch)
             done = Shipped(done.portions + len(batch), done.rows + rows, batch[-1].position)
-            remember(self._folder, done.position)
+            remember_shipped(self._folder, done.position, rows, done.rows, time.monotonic() - begun)
             tell(done)
         if not done.portions:
             remember(self._folder, since)

@@ -20,20 +20,19 @@ LOOK_EVERY = 0.2
 
 def wait_for_room(rule: Rule, home: Home, ledger: LedgerReader) -> None:
     """Return once every outbox has room, as long as relays move. Raises OutboxFull."""
-    limits = {sink.label: sink.outbox_bytes for sink in targets(rule) if sink.outbox_bytes is not None}
+    limited = any(sink.outbox_bytes is not None for sink in targets(rule))
     moved, before = time.monotonic(), None
-    while full := _full(rule, home, ledger, limits) if limits else None:
+    while full := _full(rule, home, ledger) if limited else None:
         if full.memory.position != before:
             moved, before = time.monotonic(), full.memory.position
         elif time.monotonic() - moved > PATIENCE:
             raise OutboxFull(
                 f"rule {rule.rule} waits for target {full.target}: {full.bytes:,} bytes are not shipped, and "
-                f"`outbox: {{max_bytes: {limits[full.target]}}}` allows no more. {full.text()}. The next run goes on "
+                f"`outbox: {{max_bytes: {full.limit}}}` allows no more. {full.text()}. The next run goes on "
                 "once the target has got them"
             )
         time.sleep(LOOK_EVERY)
 
 
-def _full(rule: Rule, home: Home, ledger: LedgerReader, limits: dict[str, int]) -> Undelivered | None:
-    found = undelivered(rule, home, ledger)
-    return next((one for one in found if one.target in limits and one.bytes >= limits[one.target]), None)
+def _full(rule: Rule, home: Home, ledger: LedgerReader) -> Undelivered | None:
+    return next((one for one in undelivered(rule, home, ledger) if one.full), None)

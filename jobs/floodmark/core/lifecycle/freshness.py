@@ -11,8 +11,8 @@ longer period, a rule would continue to fail after the cause is gone.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -126,6 +126,13 @@ def lag_of(rule: Rule, head: Head, now: datetime) -> Lag:
         since = newest if newest is not None else micros_of(begun, rule, zone)
         found.append(Lag(name, max(0, clock - since), newest))
     return max(found, key=lambda lag: lag.us)
+
+
+def lag_with(rule: Rule, head: Head, maxima: Mapping[str, int | None] | None, now: datetime) -> Lag | None:
+    """The lag of what a target has. `maxima`: the newest event times in it; None, also as the result: unknown."""
+    if maxima is None or not any(one.event_time for one in rule.streams.values()):
+        return None
+    return lag_of(rule, replace(head, maxima=dict(maxima)), now)
 
 
 def late_of(rows: Sequence[Row]) -> Late | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from floodmark.connectors.places import check_same_sinks
 from floodmark.connectors.ports.source import Backlog
+from floodmark.connectors.relay.backlogs import Undelivered, undelivered
 from floodmark.core.lifecycle.freshness import Late
 from floodmark.core.lifecycle.zones import zoned
 from floodmark.core.protocol.records.head import Head
@@ -39,6 +40,7 @@ class Glance:
     state: dict[str, StateSize] = field(default_factory=dict)
     excused: dict[str, int] = field(default_factory=dict)
     delivery: list[SinkDelivery] = field(default_factory=list)
+    targets: list[Undelivered] = field(default_factory=list)
     late: Late | None = None
     zoned: bool = True
     refused: str | None = None
@@ -74,6 +76,7 @@ def _glance(rule: Rule, root: Path) -> Glance:
         state=state_sizes(rule, head, root),
         excused=excused(rule, head),
         delivery=delivery(rule, head.kept_output, repeating(rule, root)),
+        targets=undelivered(rule, home, ledger),
         late=newest_late(ledger) if rule.freshness and rule.freshness.max_late_percent is not None else None,
         zoned=zoned(rule, head),
         refused=_refused(rule, head),

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from floodmark.connectors.backlog.retention import limits
 from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.ports.source import Backlog
-from floodmark.connectors.relay.backlogs import Undelivered, undelivered
+from floodmark.connectors.relay.backlogs import Undelivered, target_lag, undelivered
 from floodmark.core.lifecycle.freshness import Fresh, fresh, late_of
 from floodmark.core.lifecycle.life import UNFINISHED
 from floodmark.core.lifecycle.retention import Limit
@@ -35,7 +35,7 @@ from floodmark.ledger.ledger import LedgerReader
 from floodmark.views.contents.openwindows import OpenWindows, open_windows, state_table
 from floodmark.views.contents.statetables import state_tables
 from floodmark.views.contents.waiting import Waiting, waiting
-from floodmark.views.formats import iso, size
+from floodmark.views.formats import duration, iso, size
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class RuleStatus:
     """Everything that `status` reports of a rule. `fault`: why it cannot report.
 
     `excused`: the streams that the watermark does not wait for, and the recorded clock since when they are silent.
+    `target_lags`: how old the newest row of each target is, in seconds; None: unknown.
     """
 
     rule: str
@@ -68,6 +69,7 @@ class RuleStatus:
     excused: dict[str, int] = field(default_factory=dict)
     delivery: list[SinkDelivery] = field(default_factory=list)
     targets: list[Undelivered] = field(default_factory=list)
+    target_lags: dict[str, float | None] = field(default_factory=dict)
     fresh: Fresh | None = None
     zoned: bool = True
     fault: FloodmarkError | None = None
@@ -111,7 +113,7 @@ class RuleStatus:
             "waiting": self.waiting.facts() if self.waiting else None,
             "freshness": self.fresh.facts() if self.fresh else None,
             "delivery": [sink.facts() for sink in self.delivery],
-            "targets": [one.facts() for one in self.targets],
+            "targets": [{**one.facts(), "lag_seconds": self.target_lags[one.target]} for one in self.targets],
             "kept_output": head.kept_output if head else False,
         }
 
@@ -154,7 +156,7 @@ class RuleStatus:
                 ("state", f"{name}: {s.rows} rows, {size(s.bytes)} in {s.files} files")
                 for name, s in self.state.items()
             ),
-            *(("target", one.text()) for one in self.targets),
+            *(("target", self._target(one)) for one in self.targets),
             *(("delivery", _delivered(sink, bool(self.head and self.head.kept_output))) for sink in self.delivery),
         ]
 
@@ -189,6 +191,10 @@ class RuleStatus:
     def _skipped(self) -> list[tuple[str, int]]:
         return sorted(self.head.skipped.items()) if self.head else []
 
+    def _target(self, one: Undelivered) -> str:
+        lag = self.target_lags[one.target]
+        return one.text() if lag is None else f"{one.text()}; its newest row is {duration(lag)} old"
+
     def _totals(self) -> str | None:
         found = [f"{self.totals[name]} {name}" for name in COUNTS if self.totals.get(name)]
         return ", ".join(found) or None
@@ -201,6 +207,7 @@ def rule_status(rule: Rule, root: Path) -> RuleStatus:
         ledger = LedgerReader.load(home.ledger)
         head = ledger.head if ledger else None
         rows = ledger.rows if ledger else []
+        lacking, now = undelivered(rule, home, ledger), datetime.now(UTC)
         return RuleStatus(
             rule.rule,
             head=head,
@@ -215,8 +222,9 @@ def rule_status(rule: Rule, root: Path) -> RuleStatus:
             waiting=waiting(rule, head, root) if head else None,
             excused=excused(rule, head) if head else {},
             delivery=delivery(rule, head.kept_output if head else False, repeating(rule, root)),
-            targets=undelivered(rule, home, ledger),
-            fresh=fresh(rule, head, late_of(rows) if rows and rule.freshness else None, datetime.now(UTC)),
+            targets=lacking,
+            target_lags={one.target: target_lag(rule, head, one, now) for one in lacking},
+            fresh=fresh(rule, head, late_of(rows) if rows and rule.freshness else None, now),
             zoned=zoned(rule, head),
         )
     except FloodmarkError as fault:

@@ -20,6 +20,7 @@ from floodmark.core.text.ddl import Column, Type
 _NESTED = ("array", "map", "struct")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _ROWS = 10_000  # of a batch that is read from text
+_GROUP = 64_000_000  # bytes in memory of the rows that become a row group
 Write: TypeAlias = Callable[[pa.RecordBatch], None]
 
 
@@ -35,8 +36,22 @@ def write(path: Path, kind: str, columns: Sequence[Column], batches: Iterable[pa
 
 @contextmanager
 def _parquet(file: IO[bytes], columns: Sequence[Column]) -> Iterator[Write]:
+    """Each row group has its own dictionaries, so a group for each batch would take twice as long."""
+    waiting: list[pa.RecordBatch] = []
+
+    def write_group() -> None:
+        writer.write_table(pa.Table.from_batches(waiting, schema_of(columns)))
+        waiting.clear()
+
+    def put(batch: pa.RecordBatch) -> None:
+        waiting.append(batch)
+        if sum(one.nbytes for one in waiting) >= _GROUP:
+            write_group()
+
     with pq.ParquetWriter(file, schema_of(columns)) as writer:
-        yield writer.write_batch
+        yield put
+        if waiting:
+            write_group()
 
 
 @contextmanager

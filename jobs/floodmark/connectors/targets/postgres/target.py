@@ -21,7 +21,7 @@ from floodmark.connectors.targets.postgres.reading import read
 from floodmark.connectors.targets.postgres.sessions import connected, end_stopped, refused_or_failed
 from floodmark.connectors.targets.postgres.table import PostgresTable
 from floodmark.connectors.targets.postgres.types import time_text
-from floodmark.connectors.targets.postgres.writing import copied
+from floodmark.connectors.targets.postgres.writing import coming, copied
 from floodmark.core.relay.positions import KEYS, Position
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import Fenced, FloodmarkError, InputFault, NotOwned, Refused, RunFailed
@@ -162,11 +162,17 @@ class PostgresTarget(Target):
             self._make_room(session, one.replaces, layout)
         if not one.count:
             return
-        names = [column.name for column in layout.columns]
-        if not layout.key:
-            return self._copy(session, one, layout, sql.copy_into(sql.quoted(*self._place), names), ())
+        if layout.key and session.execute(sql.first_row(self._place)).fetchone():
+            return self._upsert(session, one, layout)
+        rows = map(coming, one.rows()) if layout.key else one.rows()
+        texts = (copied(batch, layout.columns) for batch in rows)
+        self._copy(session, one, sql.copy_into(sql.quoted(*self._place), _names(layout)), texts)
+
+    def _upsert(self, session: psycopg.Connection[Any], one: Operation, layout: Layout) -> None:
+        """Into a table with rows. Of an empty one, the server may plan to read it once for each row that comes."""
         session.execute(f"TRUNCATE {sql.STAGED}")
-        self._copy(session, one, layout, sql.copy_into(sql.STAGED, [*names, sql.GONE]), (sql.GONE,))
+        texts = (copied(batch, layout.columns, (sql.GONE,)) for batch in one.rows())
+        self._copy(session, one, sql.copy_into(sql.STAGED, [*_names(layout), sql.GONE]), texts)
         with self._rows_of(one):
             self._merge(session, layout, one.whole)
 
@@ -185,12 +191,10 @@ class PostgresTarget(Target):
         ends = [time_text(at) for part in replaced.parts for at in part]
         session.execute(sql.no_rows_within(self._place, column, len(replaced.parts)), ends)
 
-    def _copy(
-        self, session: psycopg.Connection[Any], one: Operation, layout: Layout, into: str, more: tuple[str, ...]
-    ) -> None:
+    def _copy(self, session: psycopg.Connection[Any], one: Operation, into: str, texts: Iterator[bytes]) -> None:
         with self._rows_of(one), session.cursor().copy(into) as copy:
-            for batch in one.rows():
-                copy.write(copied(batch, layout.columns, more))
+            for text in texts:
+                copy.write(text)
 
     @contextmanager
     def _rows_of(self, one: Operation) -> Iterator[None]:
@@ -247,6 +251,10 @@ class PostgresTarget(Target):
         if self._open is not None:
             self._open.close()
             self._open = None
+
+
+def _names(layout: Layout) -> list[str]:
+    return [column.name for column in layout.columns]
 
 
 def _values(position: Position) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.connectors.targets.postgres.types import pg_type
 from floodmark.connectors.targets.values.jsonvalues import json_value
+from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import Column, Type
 
 if TYPE_CHECKING:
@@ -28,16 +29,34 @@ def copied(batch: pa.RecordBatch, columns: tuple[Column, ...], more: tuple[str, 
     return found
 
 
+def coming(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Those rows of a portion with a key that take no row away."""
+    import pyarrow.compute as pc
+
+    return batch.filter(pc.invert(batch.column(DELETE_COLUMN)))
+
+
 def _written(array: pa.Array, kind: Type) -> pa.Array:
     """The column as what CSV can write."""
     import pyarrow as pa
 
+    if kind.name == "timestamp":
+        return _zoned_text(array)
     if kind.name == "binary":
         return pa.array((None if one is None else rf"\x{one.hex()}" for one in array.to_pylist()), pa.string())
     if kind.name in ("array", "map", "struct"):
         text = _array_text if pg_type(kind).endswith("[]") else _json_text
         return pa.array((None if one is None else text(one, kind) for one in array.to_pylist()), pa.string())
     return array
+
+
+def _zoned_text(array: pa.Array) -> pa.Array:
+    """Instants as text in UTC, with a Z. Arrow's own writer of CSV needs ten times as long."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = array.cast(pa.timestamp("us")).cast(pa.string())
+    return pc.binary_join_element_wise(texts, "Z", "")
 
 
 def _array_text(values: list[Any], kind: Type) -> str:

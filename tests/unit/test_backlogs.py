@@ -1,0 +1,97 @@
+"""How far a target is behind, by the ledger and what the home remembers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from support.behind import NAME, ROWS, Behind
+from support.flow import START
+
+from floodmark.connectors.relay.backlogs import target_lag
+from floodmark.connectors.relay.memory import Memory, file_of, recall, remember
+from floodmark.views.status.rulestatus import rule_status
+
+MICROS = round(START.timestamp() * 1e6)
+
+
+@pytest.fixture
+def behind(place: Path) -> Behind:
+    """A rule with one epoch, which the target has."""
+    found = Behind(place, max_bytes=3_000)
+    found.run(MICROS)
+    found.ship()
+    return found
+
+
+def test_a_target_that_has_all_lacks_nothing(behind: Behind) -> None:
+    found = behind.lacks
+    assert (found.target, found.portions, found.rows, found.bytes, found.oldest) == (NAME, 0, 0, 0, None)
+    assert (found.full, found.age(datetime.now(UTC)), found.memory.speed, found.memory.shipped) == (False, 0, 8, ROWS)
+
+
+def test_what_is_committed_since_is_counted_until_it_is_shipped(behind: Behind) -> None:
+    behind.run(MICROS + 60_000_000)
+    first = behind.row.at
+    behind.run(MICROS + 120_000_000)
+    found = behind.lacks
+    assert (found.portions, found.rows, found.oldest) == (2, 2 * ROWS, first)
+    assert 1_000 < found.bytes < 20_000
+    assert found.age(datetime.fromisoformat(first) + timedelta(minutes=2)) == 120
+    behind.ship(seconds=2)
+    assert (behind.lacks.portions, behind.lacks.memory.speed, behind.lacks.memory.shipped) == (0, 2, 2 * ROWS)
+
+
+def test_the_rule_waits_from_the_limit_on(behind: Behind) -> None:
+    while (found := behind.lacks).bytes < 3_000:
+        assert not found.full and "the rule waits" not in found.text()
+        behind.run(MICROS)
+    assert found.full and found.facts()["full"] and found.limit == 3_000
+    assert "the rule waits, at `max_bytes` 3,000" in found.text()
+
+
+def test_a_fault_stays_until_something_arrives(behind: Behind) -> None:
+    behind.fail("no route to host")
+    memory = behind.lacks.memory
+    assert (memory.fault, memory.rows, memory.shipped, memory.speed) == ("no route to host", ROWS, ROWS, 8)
+    assert memory.position is not None and behind.outbox is not None
+    remember(behind.outbox, memory.position)
+    assert behind.lacks.memory == Memory(memory.position, memory.at, rows=ROWS, seconds=0.5, shipped=ROWS)
+
+
+def test_the_newest_row_of_a_target_is_of_the_last_epoch_that_it_has(behind: Behind) -> None:
+    rule, now = behind.flow.rule(), START + timedelta(hours=1)
+    assert target_lag(rule, behind.flow.ledger().head, behind.lacks, now) == 3600
+    behind.run(MICROS + 600_000_000)
+    assert target_lag(rule, behind.flow.ledger().head, behind.lacks, now) == 3600
+    behind.ship()
+    assert target_lag(rule, behind.flow.ledger().head, behind.lacks, now) == 3000
+
+
+def test_a_rule_without_event_time_has_no_such_age(behind: Behind) -> None:
+    behind.flow.stream = {"event_time": None, "lateness": None}
+    behind.flow.sql = "SELECT k, v FROM events"
+    assert target_lag(behind.flow.rule(), behind.flow.ledger().head, behind.lacks, START) is None
+
+
+def test_the_status_says_how_old_the_newest_row_of_a_target_is(behind: Behind) -> None:
+    found = rule_status(behind.flow.rule(), behind.flow.home)
+    assert f"target      {NAME}: has generation 1, epoch 1; its newest row is 1" in found.text()
+    [facts] = found.facts()["targets"]
+    years = (datetime.now(UTC) - START).total_seconds()
+    assert 0 <= years - facts["lag_seconds"] < 60
+    assert (facts["shipped_rows"], facts["rows_per_second"], facts["max_bytes"]) == (ROWS, 8.0, 3_000)
+
+
+def test_a_target_that_has_nothing_yet_has_no_newest_row(place: Path) -> None:
+    behind = Behind(place)
+    behind.run(MICROS)
+    assert target_lag(behind.flow.rule(), behind.flow.ledger().head, behind.lacks, START) is None
+
+
+def test_a_memory_of_another_version_is_understood(behind: Behind) -> None:
+    assert behind.outbox is not None
+    file, known = file_of(behind.outbox), recall(behind.outbox)
+    file.write_text(file.read_text().replace('"shipped"', '"another"'))
+    assert recall(behind.outbox) == Memory(known.position, known.at, rows=ROWS, seconds=0.5)

@@ -1,0 +1,46 @@
+"""Rows as PostgreSQL's COPY takes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from floodmark.connectors.targets.postgres.writing import coming, copied
+from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
+from floodmark.core.text.ddl import columns_of
+
+
+def text(kind: str, arrow: pa.DataType, *values: Any) -> list[str]:
+    batch = pa.record_batch({"c": pa.array(values, arrow)})
+    return copied(batch, columns_of(f"c {kind}")).decode().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        (datetime(2001, 1, 1, 12, 30, 15, 1, UTC), '"2001-01-01 12:30:15.000001Z"'),
+        (datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), '"1969-12-31 23:59:59.999999Z"'),
+        (datetime(1, 1, 1, tzinfo=UTC), '"0001-01-01 00:00:00.000000Z"'),
+        (datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC), '"9999-12-31 23:59:59.999999Z"'),
+        (None, ""),
+    ],
+)
+def test_an_instant_is_in_utc_and_says_so(at: datetime | None, said: str) -> None:
+    assert text("TIMESTAMP", pa.timestamp("us", "UTC"), at) == [said]
+
+
+def test_a_time_without_a_zone_says_none() -> None:
+    at = datetime(2001, 1, 1, 12, 30)
+    assert text("TIMESTAMP_NTZ", pa.timestamp("us"), at, None) == ["2001-01-01 12:30:00.000000", ""]
+
+
+def test_null_is_not_the_empty_text() -> None:
+    assert text("STRING", pa.string(), "", None, 'a"b') == ['""', "", '"a""b"']
+
+
+def test_rows_that_take_others_away_do_not_come() -> None:
+    batch = pa.record_batch({"k": ["a", "b", "c"], DELETE_COLUMN: [False, True, False]})
+    assert coming(batch)["k"].to_pylist() == ["a", "c"]
