@@ -156,9 +156,7 @@ class Relay:
         reach(self._rule, "relay.between", *epochs)
         return send(*(([], since, upto) if rows_first else (operations, upto, upto)))
 
-    def _send(
-        self, sent: Callable[[], None], operations: Sequence[Operation], since: Position, upto: Position
-    ) -> None:
+    def _send(self, sent: Callable[[], None], operations: Sequence[Operation], since: Position, upto: Position) -> None:
         self._target.apply(operations, self._layout, since, upto, sent)
 
     def _operation(self, one: Portion) -> Operation:

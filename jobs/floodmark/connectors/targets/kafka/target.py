@@ -222,6 +222,16 @@ class KafkaTarget(Target):
             values = (message.value() for message in messages)
         return (row_in(value, layout.columns) for value in values)
 
+    # --- Going
+
+    def forget(self) -> None:
+        """End all relays for good, and take the position away. The topic's records stay."""
+        if self._partitions(MARKERS) is None:
+            return
+        transactions = self._fence()
+        transactions.send(self._topic, (), (MARKERS, self._place, self._topic, None))
+        transactions.commit()
+
     def close(self) -> None:
         if self._markers is not None:
             self._markers.close()

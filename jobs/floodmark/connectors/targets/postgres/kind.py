@@ -11,7 +11,7 @@ from floodmark.errors import Refused
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from floodmark.connectors.ports.target import Target
+    from floodmark.connectors.ports.target import ScratchPlaces, Target
     from floodmark.connectors.relay.outbox import OutboxSink
     from floodmark.core.rules.model import Sink
 
@@ -32,6 +32,12 @@ def _target(sink: Sink, outbox: Path | None) -> Target:
     return PostgresTarget(str(sink.address), WrittenPostgres.model_validate(sink.options))
 
 
+def _scratch(sink: Sink, _: Path, mark: str) -> ScratchPlaces:
+    from floodmark.connectors.targets.postgres.scratch import ScratchSchema
+
+    return ScratchSchema(str(sink.address), WrittenPostgres.model_validate(sink.options), mark)
+
+
 SINK = SinkKind(
     written=WrittenPostgres,
     summary="a table of PostgreSQL, by the name of a connection",
@@ -39,4 +45,5 @@ SINK = SinkKind(
     address=WrittenPostgres.address,
     open=_open,
     target=_target,
+    scratch=_scratch,
 )
