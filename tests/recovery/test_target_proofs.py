@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def prove(flow: Flow, *more: str) -> Result:
 
 
 def facts_of(told: Result) -> dict[str, Any]:
+    assert told.stdout, told.output
     found: dict[str, Any] = json.loads(told.stdout)
     unproven = [
         f"{one['name']}: {check['what']}: {check['found']}"
@@ -86,10 +88,9 @@ def test_a_relay_that_is_killed_with_its_rows_sent_delivers_them_once(shop: Serv
 @pytest.mark.parametrize("more", [{}, KEYED], ids=["appended", "by key"])
 @pytest.mark.parametrize("qos", [2, 1, 0])
 def test_every_fault_at_every_point_of_a_relay(shop: Server, place: Path, more: dict[str, Any], qos: int) -> None:
-    flow = flow_of(place, {"postgres": {"connection": "shop", "table": "sold"}, "qos": qos, **more})
-    if more:
-        flow.settings["sinks"][1] |= more
-        flow.write_rule()
+    flow = flow_of(place, {"postgres": {"connection": "shop", "table": "sold"}, "qos": qos, **deepcopy(more)})
+    flow.settings["sinks"][1] |= deepcopy(more)
+    flow.write_rule()
     points = RELAYED if qos == 2 else [*RELAYED, "--only", "relay.between"]
     found = facts_of(prove(flow, *points))
     assert {one["fault"] for one in found["copies"]} == {"undisturbed", "replayed", "killed", "twice", "stopped"}

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from html.parser import HTMLParser
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,14 @@ from support.flow import RUNNING, STATELESS, Flow, event
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.core.protocol.crashpoints import BEGIN_POINTS, EPOCH_POINTS, LOST_POINTS, RELAY_POINTS, RESET_POINTS
+from floodmark.core.protocol.crashpoints import (
+    BEGIN_POINTS,
+    EPOCH_POINTS,
+    LOST_POINTS,
+    RELAY_POINTS,
+    RESET_POINTS,
+    reach,
+)
 from floodmark.core.rules.rule import Rule, StartAt
 from floodmark.errors import Refused
 from floodmark.ledger.home import Home
@@ -112,6 +120,23 @@ def test_relays_have_points_where_there_are_targets() -> None:
     mixed = replace(aimed, relays=(2, 1))
     assert by_fault(mixed, "killed")["relay.between"].kills == ("relay.between@3",)
     assert "goes on behind it" in whys(mixed, "twice")["relay.between"]
+
+
+def test_a_point_may_be_in_several_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relay ships several at once: the one that is aimed at may be among them."""
+    monkeypatch.setenv("FLOODMARK_CRASH_AT", "Killed:relay.sent@3")
+    monkeypatch.setenv("FLOODMARK_CRASH_MARKS", str(tmp_path))
+    for epochs in ((), (1, 2), (4,)):
+        reach("Killed", "relay.sent", *epochs)  # goes on at once
+    waiting = Thread(target=reach, args=("Killed", "relay.sent", 2, 3, 4), daemon=True)
+    waiting.start()
+    mark = tmp_path / "Killed.relay.sent"
+    while not mark.exists():
+        assert waiting.is_alive()
+        waiting.join(0.01)
+    mark.unlink()
+    waiting.join(10)
+    assert not waiting.is_alive()
 
 
 def test_a_target_that_cannot_be_emptied_leaves_resets_out() -> None:
