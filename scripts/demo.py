@@ -202,12 +202,14 @@ def write_rule(folder: Path, source: Source, target: Postgres | None) -> None:
     (folder / f"{RULE}.yaml").write_text(yaml.safe_dump(changed, sort_keys=False))
 
 
-def where_next() -> str:
+def where_next(servers: bool) -> str:
+    """`servers`: whether the rule needs some that are stopped now; its ledger and its tables need none."""
     at = FOLDER.relative_to(CHECKOUT)
+    look = f"audit {RULE}" if servers else f"status --rules {at}/rules"
     return f"""
 WHERE TO LOOK NEXT
   make up                          the same Airflow, to stay, with its UI
-  LAKE=$PWD/{at}/lake .venv/bin/floodmark status --rules {at}/rules --home {at}/home
+  LAKE=$PWD/{at}/lake .venv/bin/floodmark {look} --home {at}/home
   README.md                        what is guaranteed, and how to write your first rule
 """
 
@@ -230,7 +232,7 @@ def run(kind: str, kept_in: str) -> bool:
             demo.say("stopping Airflow")
     checks.append((not airflow.processes(), "no process is left behind"))
     report.show(checks)
-    print(where_next())
+    print(where_next(bool(more)))
     return all(holds for holds, _ in checks)
 
 

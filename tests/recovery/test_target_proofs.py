@@ -20,7 +20,7 @@ from floodmark.proving import scratch
 
 SELECTED = "SELECT at, k, v, n FROM events"
 ROWS = [event(at, "abc"[at % 3], at / 4, at) for at in range(24)]
-KEYED: dict[str, Any] = {"key": ["k"], "delete": "n % 5 = 4", "newest": "n"}
+KEYED: dict[str, Any] = {"key": ["k"], "newest": "n"}
 RELAYED = ["--only", "relay.before", "--only", "relay.sent", "--only", "relay.after"]
 
 

@@ -521,6 +521,20 @@ def test_what_is_refused_before_anything_is_made(place: Path, more: list[str], t
     assert not (place / "home").exists()
 
 
+def test_a_class_of_ones_own_has_no_other_place(place: Path) -> None:
+    flow = Flow(place, settings={"qos": 1})
+    flow.settings["sinks"] = [{"python": {"class": "own:Own"}}, {"delta": flow.sink(0)}]
+    flow.arrive([event(1)])
+    file = flow.write_rule()
+    (file.parent / "own.py").write_text("class Own:\n    def apply(self, batch, token):\n        pass\n")
+    call = ["prove", flow.name, "--rules", str(place / "rules"), "--home", str(place / "home")]
+    found = CliRunner().invoke(app, call)
+    assert found.exit_code == 2, found.output
+    assert "only sinks of the kinds delta, postgres, kafka, files" in found.output
+    assert "Prove a copy of the rule file without this sink" in found.output
+    assert not (place / "home").exists()
+
+
 def test_a_table_that_is_not_there_may_come(place: Path) -> None:
     flow = Flow(place)
     flow.write_rule()
