@@ -47,7 +47,7 @@ class Transactions:
         )
         self._asked(lambda: self._producer.init_transactions(ANSWER))
 
-    def send(self, topic: str, records: Iterable[Record], marker: tuple[str, int, str, str | None] | None) -> None:
+    def send(self, topic: str, records: Iterable[Record], marker: tuple[str, int, str, str] | None) -> None:
         """Send the records, then the marker (topic, partition, key, value), in a transaction that stays open.
 
         Raises InputFault for a record that is too large.
