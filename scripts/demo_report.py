@@ -161,8 +161,8 @@ class Report:
         if killed is None:
             return
         print("\nWHICH RELAY WAS KILLED, AND RETRIED")
-        print(f"  PostgreSQL was killed in the middle of epoch {self.demo.source.epochs}; the run committed it without")
-        print(f"  task {TASK}, process {killed.pid}, which had an open transaction there. Its last statement:")
+        print(f"  PostgreSQL was killed in the middle of epoch {self.demo.source.epochs}, which the run committed")
+        print(f"  then task {TASK}, process {killed.pid}, was killed in its transaction, after the statement")
         print(f"    {' '.join(killed.statement.split())}")
         print(f"  what others saw in PostgreSQL then: {killed.rows} rows, position at epoch {killed.epoch}")
         print(f"  its tries, by Airflow: {', then '.join(self.relay_tries)}")
