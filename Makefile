@@ -25,8 +25,10 @@ setup: ## check Java, make .venv, fetch the jars (each target does this by itsel
 airflow-db: ## make the database of the embedded Airflow in .airflow/
 	@SPARK_HOME="$(user_spark_home)" scripts/setup.sh airflow-db
 
-demo: setup ## real flights, the real scheduler, a killed run and its recovery; then a report
-	$(PY) scripts/demo.py
+# Kafka and PostgreSQL are started as the tests start them.
+demo: export PYTHONPATH := $(CURDIR)/jobs:$(CURDIR)/plugins:$(CURDIR)/tests
+demo: setup ## real flights, a killed run, its recovery and a report; also SOURCE=kafka, TARGET=postgres
+	$(PY) scripts/demo.py $(if $(SOURCE),--source $(SOURCE)) $(if $(TARGET),--target $(TARGET))
 
 up: setup ## the demo's Airflow, started to stay; prints the address of its UI and the login
 	PYTHONPATH="$(PYTHONPATH)$(if $(user_pythonpath),:$(user_pythonpath))" $(PY) scripts/up.py

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,13 +47,18 @@ class Portion:
 
 
 def portions(count: int) -> list[Portion]:
-    """The flights in the order of their arrival, in `count` portions whose times overlap."""
+    """The flights in the order of their arrival, in `count` portions of one size, whose times overlap."""
+    return uneven([1] * count)
+
+
+def uneven(shares: Sequence[int]) -> list[Portion]:
+    """The same in portions of different sizes: each gets its share of the flights."""
     with duckdb.connect() as db:
         found = db.sql(IN_ORDER_OF_ARRIVAL)
         assert found is not None
         everything: pa.Table = found.to_arrow_table()
-    size = -(-everything.num_rows // count)
-    return [Portion(at + 1, everything.slice(at * size, size)) for at in range(count)]
+    ends = [-(-everything.num_rows * sum(shares[:upto]) // sum(shares)) for upto in range(len(shares) + 1)]
+    return [Portion(at + 1, everything.slice(ends[at], ends[at + 1] - ends[at])) for at in range(len(shares))]
 
 
 def arrive(portion: Portion, table: str | Path) -> None:
@@ -105,16 +110,16 @@ WHERE answer.flights IS DISTINCT FROM sink.flights
 """
 
 
-def _rows(sink: Path) -> pa.Table:
+def rows_of(sink: Path) -> pa.Table:
     """Read with Rust: pyarrow's data sets leave threads behind that may abort the process as it exits."""
     return pa.table(QueryBuilder().register("t", DeltaTable(str(sink))).execute("SELECT * FROM t").read_all())
 
 
-def compare(sink: Path, watermark_us: int) -> Comparison:
-    """Compare the sink with the answer that DuckDB computes from the source file."""
+def compare(written: pa.Table, watermark_us: int) -> Comparison:
+    """Compare a sink's rows with the answer that DuckDB computes from the source file."""
     with duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
-        db.register("written", _rows(sink))
+        db.register("written", written)
         db.execute("CREATE TABLE sink AS SELECT hour::TIMESTAMP AS hour, origin, flights, mean_delay FROM written")
         db.execute(f"CREATE TABLE answer AS {ANSWER}", {"watermark": watermark_us})
         (expected,), (found,), (differing,) = (

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -36,6 +36,7 @@ class LocalAirflow:
     """Airflow in a folder of its own, on free ports, each component in a session of its own.
 
     Use it as a context manager: at the end, it stops all of its processes and all that its tasks started.
+    `more`: variables of its environment beside those that it needs.
     """
 
     folder: Path
@@ -43,6 +44,7 @@ class LocalAirflow:
     home: Path
     lake: Path
     api_port: int | None = None
+    more: Mapping[str, str] = field(default_factory=dict)
     ports: Ports = field(init=False)
     password: str = field(init=False, default_factory=lambda: secrets.token_urlsafe(9))
     _processes: dict[str, subprocess.Popen[bytes]] = field(init=False, default_factory=dict)
@@ -52,9 +54,9 @@ class LocalAirflow:
     def __post_init__(self) -> None:
         api, worker_logs, trigger_logs = free_ports(3)
         self.ports = Ports(self.api_port or api, worker_logs, trigger_logs)
-        self._environment = environment(
-            self.folder, self.rules, self.home, self.lake, self.ports, secrets.token_urlsafe(48)
-        )
+        secret = secrets.token_urlsafe(48)
+        found = environment(self.folder, self.rules, self.home, self.lake, self.ports, secret)
+        self._environment = {**found, **self.more}
 
     @property
     def address(self) -> str:
@@ -132,6 +134,11 @@ class LocalAirflow:
             if fault.code == 404:
                 return None
             raise
+
+    def floodmark(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command of Floodmark, with the environment of Airflow's tasks."""
+        command = [str(BIN / "floodmark"), *words]
+        return subprocess.run(command, env=self._environment, capture_output=True, text=True)
 
     def processes(self) -> list[psutil.Process]:
         """Every live process of the sessions that were started: components, tasks, and what the tasks started."""

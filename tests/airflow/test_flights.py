@@ -32,6 +32,12 @@ def test_portions_hold_every_flight_once(everything: pa.Table) -> None:
     assert together.sort_by(keys).to_pydict() == everything.sort_by(keys).to_pydict()
 
 
+def test_portions_may_be_uneven(everything: pa.Table) -> None:
+    found = flights.uneven((3, 1, 4))
+    assert pa.concat_tables(one.table for one in found) == flights.portions(1)[0].table
+    assert [round(8 * one.table.num_rows / everything.num_rows, 3) for one in found] == [3, 1, 4]
+
+
 def test_portions_overlap_out_of_order_and_yet_nothing_is_late() -> None:
     found = [portion.table["date"] for portion in flights.portions(5)]
     for before, after in pairwise(found):
@@ -65,7 +71,7 @@ def answer(everything: pa.Table, watermark: int) -> pa.Table:
 def test_the_comparison_finds_what_differs(everything: pa.Table, place: Path, spoil, equal: bool) -> None:  # type: ignore[no-untyped-def]
     watermark = microseconds(everything)
     write_deltalake(str(place / "sink"), spoil(answer(everything, watermark)))
-    assert flights.compare(place / "sink", watermark).equal is equal
+    assert flights.compare(flights.rows_of(place / "sink"), watermark).equal is equal
 
 
 def test_a_feed_goes_on_where_it_stopped(place: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from support.flow import RUNNING, START, STATELESS, Flow, event, rows_of
 from support.oracle import ordered, tumbling
+from support.postgres import Server, started
 from typer.testing import CliRunner, Result
 
 from floodmark.cli.app import app
@@ -65,10 +66,20 @@ def proved(flow: Flow, *more: str) -> Proof:
 
 
 @pytest.fixture(scope="module")
-def proof(root: Path) -> Proof:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with started(tmp_path_factory.mktemp("postgres")) as found, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLOODMARK_CONN_SHOP", found.uri)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def proof(root: Path, server: Server) -> Proof:
+    """Of a rule with two Delta tables, PostgreSQL and files: a kill of a run, and one of its relays."""
     page = str(root / "proof.html")
     flow = Flow(root, settings={"spark": {"shuffle_partitions": 2}})
-    return proved(flow, "--only", "sink0.after", "--fault", "killed", "--report", page)
+    targets = [{"postgres": {"connection": "shop", "table": "totals"}}, {"files": {"path": str(root / "out")}}]
+    flow.settings["sinks"] = [{"delta": flow.sink(0)}, {"delta": flow.sink(1)}, *targets]
+    return proved(flow, "--only", "sink0.after", "--only", "relay.sent", "--fault", "killed", "--report", page)
 
 
 def copy(proof: Proof, name: str) -> Judged:
@@ -80,12 +91,21 @@ def test_a_kill_is_survived_and_the_fault_was_seen(proof: Proof) -> None:
     assert proof.told.exit_code == 0, proof.told.output
     facts = proof.facts
     assert (facts["verdict"], facts["restricted"]) == ("proven", True)
-    assert facts["faults"]["planned"] == facts["faults"]["fired"] == 1
+    assert facts["faults"]["planned"] == facts["faults"]["fired"] == 2
     assert facts["faults"]["processes_signalled"] >= 2, "Python and the JVM at least"
     assert [(one["rows"], one["commits"]) for one in facts["sample"]] == [(len(ROWS), 6)]
-    killed = next(one for one in facts["copies"] if one["fault"] == "killed")
+    killed = next(one for one in facts["copies"] if one["point"] == "sink0.after")
     assert killed["attempts"] == killed["epochs"] + 1
-    assert {"sink 0", "sink 1", "late", "dead", "state events"} <= {check["what"] for check in killed["checks"]}
+    sinks = {f"sink {i}" for i in range(4)}
+    assert sinks | {"late", "dead", "state events"} <= {check["what"] for check in killed["checks"]}
+
+
+def test_targets_get_what_the_tables_get(proof: Proof) -> None:
+    relayed = next(one for one in proof.facts["copies"] if one["point"] == "relay.sent")
+    checks = {check["what"]: check["found"] for check in relayed["checks"]}
+    (said,) = {checks[f"sink {i}"] for i in range(4)}
+    assert said.endswith(" rows, equal to the undisturbed run")
+    assert not said.startswith("0 ")
 
 
 def test_the_undisturbed_run_is_right(proof: Proof) -> None:
@@ -96,9 +116,11 @@ def test_the_undisturbed_run_is_right(proof: Proof) -> None:
     assert ordered(tuple(row.values()) for row in found) == expected
 
 
-def test_the_rules_own_place_is_left_alone(proof: Proof) -> None:
+def test_the_rules_own_place_is_left_alone(proof: Proof, server: Server) -> None:
     assert not Path(Home(proof.flow.home, proof.flow.name).path).exists()
     assert not Path(proof.flow.sink(0)).exists()
+    assert not (proof.flow.root / "out").exists()
+    assert server.ask("SELECT to_regclass('public.totals')") == [(None,)]
 
 
 def test_the_page_is_there(proof: Proof) -> None:
@@ -136,6 +158,32 @@ def test_a_spoiled_sink_breaks_the_proof(proof: Proof, spoil: Callable[[str], No
     assert [one.name for one in broken] == [name]
     assert "sink 1" in {check.what for check in broken[0].checks if check.verdict == "broken"}
     assert EXIT_CODES[found.verdict] == 3
+    assert copy(proof, name).verdict == "proven"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "INSERT INTO {table} SELECT * FROM {table} LIMIT 1",
+        "UPDATE floodmark_prove_{word}.floodmark_position SET epoch = 1 WHERE target = 'floodmark_prove_{word}.{copy}'",
+    ],
+    ids=["doubled", "its position moved"],
+)
+def test_a_spoiled_target_breaks_the_proof(proof: Proof, server: Server, spoil: str) -> None:
+    name, word = "Killed_relay_sent", proof.played[0].scratch.word
+    copied = f"{name}_2"
+    table = f'floodmark_prove_{word}."{copied}"'
+    positions = f"floodmark_prove_{word}.floodmark_position"
+    server.run(f"CREATE TABLE kept AS TABLE {table}", f"CREATE TABLE positions AS TABLE {positions}")
+    try:
+        server.run(spoil.format(table=table, word=word, copy=copied))
+        found = judging.judged(proof.played[0])
+    finally:
+        server.run(
+            f"TRUNCATE {table}", f"INSERT INTO {table} TABLE kept", "DROP TABLE kept",
+            f"TRUNCATE {positions}", f"INSERT INTO {positions} TABLE positions", "DROP TABLE positions",
+        )  # fmt: skip
+    assert [one.name for one in found.copies if one.verdict == "broken"] == [name]
     assert copy(proof, name).verdict == "proven"
 
 

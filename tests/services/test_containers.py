@@ -229,7 +229,7 @@ def test_faults_in_mid_epoch_change_no_row(stack: Composed, root: Path) -> None:
     assert stack.floodmark("audit", RULE, "--deep")["verdict"] == "proven"
     stack.compose("cp", f"{SCHEDULER}:/data/lake/{RULE}", str(root / "sink"))
     watermark = watermark_us(stack)
-    found = flights.compare(root / "sink", watermark)
+    found = flights.compare(flights.rows_of(root / "sink"), watermark)
     shutil.rmtree(root / "sink")
     assert found.equal, found
     assert stack.inside(SCHEDULER, "find", "/tmp", "-maxdepth", "1", "-name", "blockmgr-*") == ""

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from html.parser import HTMLParser
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,14 @@ from support.flow import RUNNING, STATELESS, Flow, event
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.core.protocol.crashpoints import BEGIN_POINTS, EPOCH_POINTS, LOST_POINTS, RESET_POINTS
+from floodmark.core.protocol.crashpoints import (
+    BEGIN_POINTS,
+    EPOCH_POINTS,
+    LOST_POINTS,
+    RELAY_POINTS,
+    RESET_POINTS,
+    reach,
+)
 from floodmark.core.rules.rule import Rule, StartAt
 from floodmark.errors import Refused
 from floodmark.ledger.home import Home
@@ -99,6 +107,44 @@ def test_a_third_sink_has_its_points() -> None:
     assert by_fault(replace(GROUND, sinks=3), "stopped")["sink2.before"].kills == ("sink2.before@2",)
 
 
+def test_relays_have_points_where_there_are_targets() -> None:
+    assert {whys(GROUND)[point] for point in RELAY_POINTS} == {"the rule has no target"}
+    aimed = replace(GROUND, target=3, relays=(2, 2))
+    found = by_fault(aimed, "killed")
+    assert found["relay.sent"].kills == ("relay.sent@3",)
+    assert whys(aimed)["relay.between"] == "at qos 2, rows and position move together"
+    assert by_fault(aimed, "twice")["relay.sent"].kills == ("relay.sent@3", "relay.sent")
+    assert {point for point in by_fault(aimed, "stopped") if point.startswith("relay")} == {
+        "relay.before", "relay.sent", "relay.after"
+    }  # fmt: skip
+    mixed = replace(aimed, relays=(2, 1))
+    assert by_fault(mixed, "killed")["relay.between"].kills == ("relay.between@3",)
+    assert "goes on behind it" in whys(mixed, "twice")["relay.between"]
+
+
+def test_a_point_may_be_in_several_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relay ships several at once: the one that is aimed at may be among them."""
+    monkeypatch.setenv("FLOODMARK_CRASH_AT", "Killed:relay.sent@3")
+    monkeypatch.setenv("FLOODMARK_CRASH_MARKS", str(tmp_path))
+    for epochs in ((), (1, 2), (4,)):
+        reach("Killed", "relay.sent", *epochs)  # goes on at once
+    waiting = Thread(target=reach, args=("Killed", "relay.sent", 2, 3, 4), daemon=True)
+    waiting.start()
+    mark = tmp_path / "Killed.relay.sent"
+    while not mark.exists():
+        assert waiting.is_alive()
+        waiting.join(0.01)
+    mark.unlink()
+    waiting.join(10)
+    assert not waiting.is_alive()
+
+
+def test_a_target_that_cannot_be_emptied_leaves_resets_out() -> None:
+    kept = replace(GROUND, relays=(2,), unreset="sold")
+    assert not set(by_fault(kept, "killed")) & set(RESET_POINTS)
+    assert whys(kept)["reset.seal.after"].endswith("nobody can take rows away from target sold")
+
+
 def test_only_keeps_points_and_kinds() -> None:
     tried, skipped = plan_cases(GROUND, ["sink0.after"], ["killed", "stopped"])
     assert [(case.point, case.fault) for case in tried] == [("sink0.after", "killed"), ("sink0.after", "stopped")]
@@ -160,6 +206,34 @@ def test_a_copy_writes_nowhere_else(tmp_path: Path) -> None:
     same = ("sql", "qos", "lookups", "process", "spark", "timezone", "late", "windows")
     assert all(getattr(copy, name) == getattr(mine, name) for name in same)
     assert str(tmp_path) not in copy.to_json()
+
+
+TARGETS: list[dict[str, Any]] = [
+    {"postgres": {"connection": "shop", "table": "shop.sold"}, "key": ["k"], "outbox": {"max_bytes": 1000}},
+    {"kafka": {"connection": "bus", "topic": "sold", "key": ["k"]}},
+    {"files": {"path": "/out/sold", "format": "csv"}, "qos": 1},
+]
+
+
+def test_copies_of_targets_have_places_of_their_own(tmp_path: Path) -> None:
+    flow = Flow(tmp_path)
+    flow.settings["sinks"] = TARGETS
+    mine = rule(flow)
+    copy = copy_of(mine, "Killed_relay_sent", SCRATCH, 2)
+    word = SCRATCH.word
+    assert [sink.address for sink in copy.sinks] == [
+        f"postgres://shop/floodmark_prove_{word}.Killed_relay_sent_0",
+        f"kafka://bus/sold.floodmark_prove_{word}.Killed_relay_sent_1",
+        "files:///scratch/targets/Killed_relay_sent_2",
+    ]
+    assert [sink.kind for sink in copy.sinks] == ["postgres", "kafka", "files"]
+    assert not {sink.outbox for sink in copy.sinks} & {sink.outbox for sink in mine.sinks}
+    assert copy.sinks[0].outbox_bytes is None
+    for kept in ("key", "qos", "on_reset", "where"):
+        assert [getattr(sink, kept) for sink in copy.sinks] == [getattr(sink, kept) for sink in mine.sinks]
+    assert (copy.sinks[1].options["key"], copy.sinks[2].options["format"]) == (["k"], "csv")
+    others = copy_of(mine, "Killed_relay_sent", Scratch(Path("/other")), 2).sinks
+    assert not {sink.address for sink in copy.sinks} & {sink.address for sink in others}
 
 
 def test_what_hangs_on_the_time_of_day_is_known(tmp_path: Path) -> None:
@@ -306,6 +380,13 @@ def test_the_retry_beside_a_stopped_driver_must_be_refused() -> None:
     assert verdicts.refused(None).verdict == "unfinished"
 
 
+def test_the_retry_beside_a_stopped_relay_may_work() -> None:
+    assert verdicts.shipped_beside({"code": 0}).verdict == "proven"
+    assert verdicts.shipped_beside({"code": 1, "type": "Busy"}).verdict == "proven"
+    assert verdicts.shipped_beside({"code": 3, "type": "LedgerBroken", "error": "no"}).verdict == "broken"
+    assert verdicts.shipped_beside(None).verdict == "unfinished"
+
+
 def test_how_a_run_may_end() -> None:
     found = [verdicts.ended({"code": code, "error": "why"}).verdict for code in (0, 1, 2, 3)]
     assert found == ["proven", "unfinished", "broken", "broken"]
@@ -437,6 +518,20 @@ def test_what_is_refused_before_anything_is_made(place: Path, more: list[str], t
     found = CliRunner().invoke(app, call)
     assert found.exit_code == 2, found.output
     assert told in found.output
+    assert not (place / "home").exists()
+
+
+def test_a_class_of_ones_own_has_no_other_place(place: Path) -> None:
+    flow = Flow(place, settings={"qos": 1})
+    flow.settings["sinks"] = [{"python": {"class": "own:Own"}}, {"delta": flow.sink(0)}]
+    flow.arrive([event(1)])
+    file = flow.write_rule()
+    (file.parent / "own.py").write_text("class Own:\n    def apply(self, batch, token):\n        pass\n")
+    call = ["prove", flow.name, "--rules", str(place / "rules"), "--home", str(place / "home")]
+    found = CliRunner().invoke(app, call)
+    assert found.exit_code == 2, found.output
+    assert "only sinks of the kinds delta, postgres, kafka, files" in found.output
+    assert "Prove a copy of the rule file without this sink" in found.output
     assert not (place / "home").exists()
 
 

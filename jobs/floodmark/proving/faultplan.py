@@ -7,7 +7,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from floodmark.core.protocol.crashpoints import BEGIN_POINTS, COMPACT_POINTS, EPOCH_POINTS, LOST_POINTS, RESET_POINTS
+from floodmark.core.protocol.crashpoints import (
+    BEGIN_POINTS,
+    COMPACT_POINTS,
+    EPOCH_POINTS,
+    LOST_POINTS,
+    RELAY_POINTS,
+    RESET_POINTS,
+)
 from floodmark.errors import Refused
 
 Fault = Literal["killed", "twice", "stopped"]
@@ -22,6 +29,7 @@ TITLES = {
 }
 LEAST_EPOCHS = 3  # one before the fault, the one that it hits, and one that the next run plans
 NOT_AGAIN = "the run after a kill there does not reach this point again"
+BEHIND = "the relay after a kill there goes on behind it"
 EPOCHS_ONLY = "planned at the points of an epoch"
 
 
@@ -55,9 +63,11 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Facts from the undisturbed run: the rule's qos, its Delta sinks, whether it keeps state, its epochs.
+    """Facts from the undisturbed run: the rule's qos, its sinks with a table (of a target, its outbox), whether it
+    keeps state, its epochs.
 
-    `target`: the epoch that the faults hit.
+    `target`: the epoch that the faults hit. `relays`: the qos of each sink that a relay ships to. `unreset`: a target
+    for which the rule cannot be reset; None if it can.
     """
 
     qos: int
@@ -65,6 +75,8 @@ class Baseline:
     state: bool
     epochs: int
     target: int
+    relays: tuple[int, ...] = ()
+    unreset: str | None = None
 
 
 def target(effects: Sequence[int]) -> int:
@@ -79,7 +91,8 @@ def target(effects: Sequence[int]) -> int:
 
 
 def points(sinks: int) -> list[str]:
-    """All crash points of a rule with so many Delta sinks, in the order in which a rule reaches them."""
+    """All crash points of a rule with so many tables of sinks, in the order in which a rule reaches them; then those
+    of its relays, which work beside it."""
     epoch = [point for point in EPOCH_POINTS if not point.startswith("sink")]
     at = epoch.index("commit.before")
     written = [f"sink{i}.{when}" for i in range(sinks) for when in ("before", "after")]
@@ -93,6 +106,7 @@ def points(sinks: int) -> list[str]:
         *COMPACT_POINTS,
         *LOST_POINTS,
         *RESET_POINTS,
+        *RELAY_POINTS,
     ]
 
 
@@ -136,6 +150,17 @@ def _unreachable(point: str, ground: Baseline) -> str | None:
         return f"state is rewritten after many epochs, and the sample has {ground.epochs}"
     if point in LOST_POINTS and ground.qos > 0:
         return "epochs are given up at qos 0 only"
+    if point in RESET_POINTS and ground.unreset is not None:
+        return f"the rule cannot be reset: nobody can take rows away from target {ground.unreset}"
+    return _unshipped(ground, point) if point in RELAY_POINTS else None
+
+
+def _unshipped(ground: Baseline, point: str) -> str | None:
+    """Why no relay reaches the point."""
+    if not ground.relays:
+        return "the rule has no target"
+    if point == "relay.between" and min(ground.relays) == 2:
+        return "at qos 2, rows and position move together"
     return None
 
 
@@ -146,8 +171,12 @@ def points_of_sinks(sinks: int) -> set[str]:
 def _unplanned(point: str, fault: Fault) -> str | None:
     if fault == "killed":
         return None
+    if point in RELAY_POINTS and fault == "stopped":
+        return None
     if point in (*RESET_POINTS, *LOST_POINTS) or (fault == "stopped" and point in BEGIN_POINTS):
         return EPOCHS_ONLY
+    if point in ("relay.between", "relay.after"):
+        return BEHIND
     return NOT_AGAIN if point == "begin.commit.after" else None
 
 

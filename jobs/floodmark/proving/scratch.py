@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from floodmark.connectors.ports.target import ScratchPlaces
+from floodmark.core.rules.kinds import sink_kind, targets
 from floodmark.core.rules.rule import EpochLimits, Rule, Sink, StartAt, Stream
+from floodmark.core.rules.sinks.outboxes import outbox_of
 from floodmark.core.sql.words.clock import at_clock
+from floodmark.errors import FloodmarkError
 from floodmark.ledger.home import check_home
 
 FIRST = StartAt(version=1)  # version 0 of a sampled table is empty, so that no epoch is one of a first snapshot
@@ -29,6 +34,11 @@ class Scratch:
     @property
     def home(self) -> Path:
         return self.root / "home"
+
+    @property
+    def word(self) -> str:
+        """A word that no other proof has."""
+        return sha256(str(self.root).encode()).hexdigest()[:8]
 
     @property
     def log(self) -> Path:
@@ -112,7 +122,7 @@ def placed(rule: Rule, name: str, scratch: Scratch, files: int | None) -> Rule:
         update={
             "rule": name,
             "streams": {stream: _stream(one, scratch.input(stream)) for stream, one in rule.streams.items()},
-            "sinks": tuple(_sink(sink, scratch.sink(name, i)) for i, sink in enumerate(rule.sinks)),
+            "sinks": tuple(_sink(sink, scratch, name, i) for i, sink in enumerate(rule.sinks)),
             "epoch": EpochLimits(max_files=files),
             "schedule": None,
         }
@@ -124,8 +134,48 @@ def _stream(stream: Stream, address: str) -> Stream:
     return stream.model_copy(update=own)
 
 
-def _sink(sink: Sink, address: str) -> Sink:
-    return sink if sink.address is None else sink.model_copy(update={"address": address})
+def _sink(sink: Sink, scratch: Scratch, case: str, number: int) -> Sink:
+    places = places_of(sink, scratch)
+    if places is not None:
+        return _target(sink, places.options(f"{case}_{number}"))
+    return sink if sink.address is None else sink.model_copy(update={"address": scratch.sink(case, number)})
+
+
+def _target(sink: Sink, options: Mapping[str, Any]) -> Sink:
+    """The sink with other options. A copy that is stopped at a point of its relay has nothing shipped, however long it
+    waits: so its outbox has no limit."""
+    kind = sink_kind(sink.kind)
+    address = kind.address(kind.written.model_validate(options))
+    assert address is not None
+    own = {"options": options, "address": address, "outbox": outbox_of(address), "outbox_bytes": None}
+    return sink.model_copy(update=own)
+
+
+def places_of(sink: Sink, scratch: Scratch) -> ScratchPlaces | None:
+    """Places for copies of a sink that is a target; None if its kind has none."""
+    made = sink_kind(sink.kind).scratch
+    found: ScratchPlaces | None = made and made(sink, scratch.root / "targets", scratch.word)
+    return found
+
+
+@contextmanager
+def target_places(rule: Rule, scratch: Scratch, keep: bool, tell: Callable[[str], None]) -> Iterator[None]:
+    """Places for the copies of the rule's targets, which are removed at the end, unless `keep` is set.
+
+    tell: gets a message about each target, and about places that could not be removed. Raises as the targets do.
+    """
+    found = [places for sink in targets(rule) if (places := places_of(sink, scratch)) is not None]
+    try:
+        for one in found:
+            tell(f"copies of a target are in {one.place}")
+            one.make()
+        yield
+    finally:
+        for one in () if keep else found:
+            try:
+                one.remove()
+            except FloodmarkError as fault:
+                tell(f"{one.place} could not be removed. Remove it by hand. {fault}")
 
 
 def clocked(rule: Rule) -> bool:

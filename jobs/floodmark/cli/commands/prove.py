@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -68,7 +69,7 @@ def prove(
     one fault: all its processes are killed at a crash point; killed there twice in a row; or stopped there, retried
     meanwhile, and resumed. Then a new run recovers it. Sinks, state, ledger, late and dead rows must equal those of
     the undisturbed run, or what the rule's qos promises. Replays with other epochs must give the same sinks. The
-    rule's own ledger, state and sinks are neither read nor written.
+    rule's own ledger, state and sinks are neither read nor written: copies of targets have places of their own.
 
     Exit codes: 0 proven, 3 a promise is broken, 1 unknown or unfinished, 2 refused.
 
@@ -80,12 +81,17 @@ def prove(
     from floodmark.proving.judge.verdicts import EXIT_CODES
     from floodmark.proving.play.played import Wish
     from floodmark.proving.report import facts
+    from floodmark.proving.scratch import target_places
 
     rule = _over_landings(rule_named(rules, name), home.absolute())
     until = None if close_until is None else close_until.isoformat()
     wish = Wish(rows, tuple(only or ()), _kinds(fault), master, until)
     _refuse(rule, wish, report)
-    with _stopped_by_signals(), _scratch(rule, scratch or home.absolute() / ".prove", keep, as_json) as place:
+    with (
+        _stopped_by_signals(),
+        _scratch(rule, scratch or home.absolute() / ".prove", keep, as_json) as place,
+        target_places(rule, place, keep, partial(output.say, err=as_json)),
+    ):
         with ProofProgress(err=as_json) as teller:
             matrix = _matrix(rule, wish, place, teller)
         if report is not None:
@@ -125,13 +131,14 @@ def _refuse(rule: Rule, wish: Wish, report: Path | None) -> None:
     if rule.rebuild:
         raise Refused(f"rule {rule.rule}: each run rebuilds the rule in one epoch, which no sample can divide")
     from floodmark.connectors.preflight import check_streams
-    from floodmark.core.rules.kinds import sinks_beside_tables
+    from floodmark.core.rules.kinds import SINKS, sink_kind, sinks_beside_tables
     from floodmark.proving.faultplan import check_points
 
-    for sink in sinks_beside_tables(rule):
+    for sink in (one for one in sinks_beside_tables(rule) if sink_kind(one.kind).scratch is None):
+        known = ", ".join(kind for kind in SINKS if sink_kind(kind).scratch is not None)
         raise Refused(
-            f"rule {rule.rule}, sink {sink.label}: expected only Delta sinks, because copies of the rule "
-            f"write to copies of its sinks; found {sink.kind}"
+            f"rule {rule.rule}, sink {sink.label}: expected only sinks of the kinds delta, {known}, because copies of "
+            f"the rule need sinks of their own; found {sink.kind}. Prove a copy of the rule file without this sink"
         )
 
     check_points(wish.only, sum(sink.address is not None for sink in rule.sinks))

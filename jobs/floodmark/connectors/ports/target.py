@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,4 +98,25 @@ class Target(Protocol):
 
     def close(self) -> None:
         """Leave no connection open."""
+        ...
+
+
+class ScratchPlaces(Protocol):
+    """Places beside a target for copies of its rule, such as those of a proof. The target itself is left alone.
+
+    place: where they are, for people.
+    """
+
+    place: str
+
+    def options(self, copy: str) -> dict[str, Any]:
+        """The sink's options with the place of this copy, which is a word of letters, digits and underscores."""
+        ...
+
+    def make(self) -> None:
+        """Make what the places are in. Raises as a target does."""
+        ...
+
+    def remove(self) -> None:
+        """Remove all places and what they hold, whatever became of their relays; also if there are none."""
         ...

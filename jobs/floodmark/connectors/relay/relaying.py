@@ -113,9 +113,10 @@ class Relay:
         found = portions(ledger.since(since.seq), PREFIX + str(self._sink.address), since, self._rebuilt)
         done, begun = Shipped(0, 0, since), time.monotonic()
         for batch in batches(found):
-            reach(self._rule, "relay.before")
+            epochs = [one.position.epoch for one in batch]
+            reach(self._rule, "relay.before", *epochs)
             self._apply(batch, done.position)
-            reach(self._rule, "relay.after")
+            reach(self._rule, "relay.after", *epochs)
             rows = sum(one.rows for one in batch)
             done = Shipped(done.portions + len(batch), done.rows + rows, batch[-1].position)
             remember_shipped(self._folder, done.position, rows, done.rows, time.monotonic() - begun)
@@ -147,15 +148,17 @@ class Relay:
     def _apply(self, batch: Sequence[Portion], since: Position) -> None:
         """By the sink's qos: rows and position together; at 1 first the rows, at 0 first the position."""
         operations, upto = [self._operation(one) for one in batch], batch[-1].position
+        epochs = [one.epoch for one in operations]
+        send = partial(self._send, partial(reach, self._rule, "relay.sent", *epochs))
         if self._sink.qos == 2:
-            return self._send(operations, since, upto)
+            return send(operations, since, upto)
         rows_first = self._sink.qos == 1
-        self._send(*((operations, since, since) if rows_first else ([], since, upto)))
-        reach(self._rule, "relay.between")
-        return self._send(*(([], since, upto) if rows_first else (operations, upto, upto)))
+        send(*((operations, since, since) if rows_first else ([], since, upto)))
+        reach(self._rule, "relay.between", *epochs)
+        return send(*(([], since, upto) if rows_first else (operations, upto, upto)))
 
-    def _send(self, operations: Sequence[Operation], since: Position, upto: Position) -> None:
-        self._target.apply(operations, self._layout, since, upto, partial(reach, self._rule, "relay.sent"))
+    def _send(self, sent: Callable[[], None], operations: Sequence[Operation], since: Position, upto: Position) -> None:
+        self._target.apply(operations, self._layout, since, upto, sent)
 
     def _operation(self, one: Portion) -> Operation:
         columns = [column.name for column in self._layout.columns]

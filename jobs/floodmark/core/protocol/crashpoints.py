@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Collection
 from pathlib import Path
 
 EPOCH_POINTS = (
@@ -113,15 +114,18 @@ COMPACT_POINTS = ("compact.before", "compact.after")
 LOOK_EVERY = 0.05  # seconds between two checks of the file
 
 
-def reach(rule: str, point: str, epoch: int | None = None) -> None:
-    """Mark `point` and wait to be killed if the environment names it; otherwise return at once."""
+def reach(rule: str, point: str, *epochs: int | None) -> None:
+    """Mark `point` and wait to be killed if the environment names it; otherwise return at once.
+
+    `epochs`: which it is in; the environment may name one of them.
+    """
     wanted = os.environ.get("FLOODMARK_CRASH_AT")
-    if wanted and _named(wanted, rule, point, epoch):
+    if wanted and _named(wanted, rule, point, epochs):
         _wait_for_the_kill(Path(os.environ["FLOODMARK_CRASH_MARKS"]) / f"{rule}.{point}")
 
 
-def _named(wanted: str, rule: str, point: str, epoch: int | None) -> bool:
-    return bool({f"{rule}:{point}", f"{rule}:{point}@{epoch}"} & set(wanted.split(",")))
+def _named(wanted: str, rule: str, point: str, epochs: Collection[int | None]) -> bool:
+    return bool({f"{rule}:{point}", *(f"{rule}:{point}@{epoch}" for epoch in epochs)} & set(wanted.split(",")))
 
 
 def _wait_for_the_kill(mark: Path) -> None:

@@ -110,7 +110,9 @@ class SinkKind:
     None of a sink that is nowhere. `open`: its `Sink`, of a kind that keeps what it got, by the rule's sink and the
     folder of its outbox (None: it has none, or a look without a home). `target`: its `Target`, of a kind that is one,
     by the sink and the folder of its outbox, beside which it may keep a file. `code`: as of a `SourceKind`. `refine`:
-    of a kind whose capabilities depend on the sink's options, these capabilities.
+    of a kind whose capabilities depend on the sink's options, these capabilities. `scratch`: of a target beside which
+    copies of its rule can have places of their own, these `ScratchPlaces`, by the sink, a folder for them, and a word
+    that no others have.
     """
 
     written: Any
@@ -121,6 +123,7 @@ class SinkKind:
     target: Callable[[Sink, Path | None], Any] | None = None
     code: Callable[[Any, Path, Mapping[str, str]], str] | None = None
     refine: Callable[[Mapping[str, Any]], SinkCan] | None = None
+    scratch: Callable[[Sink, Path, str], Any] | None = None
 
 
 def source_kind(kind: str) -> SourceKind:

@@ -8,7 +8,9 @@ from functools import cached_property
 from floodmark.audit.ledger.balance import places
 from floodmark.audit.ledger.story import Epoch, Generation, Story
 from floodmark.audit.logreader import read_ledger
+from floodmark.connectors.relay.holding import held_by
 from floodmark.core.rules.sinks.sinkcolumns import STAMPS
+from floodmark.ledger.home import Home
 from floodmark.proving.judge.compared import Row, as_rows, rows_of
 from floodmark.proving.play.played import Played
 
@@ -31,6 +33,10 @@ class CopyState:
     @property
     def epochs(self) -> list[Epoch]:
         return [epoch for epoch in self.generation.epochs if epoch.result != "open"] if self.generation else []
+
+    @property
+    def was_reset(self) -> bool:
+        return self.generation is not None and self.generation.number > 1
 
     @property
     def lost(self) -> list[int]:
@@ -66,8 +72,20 @@ class CopyState:
 
     def sink(self, number: int) -> list[Row] | None:
         """A sink's rows without epoch numbers, which differ if epochs have other sizes."""
-        stamps = STAMPS if self._played.rule.sinks[number].epoch_columns else ()
-        return self._rows(self._played.scratch.sink(self.case, number), stamps)
+        sink = self._played.rule.sinks[number]
+        if sink.outbox is not None:
+            return self._held(number)
+        return self._rows(self._played.scratch.sink(self.case, number), STAMPS if sink.epoch_columns else ())
+
+    def _held(self, number: int) -> list[Row] | None:
+        """What a target has; None if it has no position."""
+        name = f"target {number}"
+        if name not in self._known:
+            copied = self._played.scratch.rule(self.case).sinks[number]
+            held = held_by(Home(self._played.scratch.home, self.case), copied.model_dump())
+            rows = None if held.position is None else [row for batch in held.rows() for row in batch.to_pylist()]
+            self._known[name] = None if rows is None else as_rows(rows)
+        return self._known[name]
 
     def own(self, table: str) -> list[Row] | None:
         return self._rows(str(self.home / table))

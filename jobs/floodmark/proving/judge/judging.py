@@ -9,6 +9,9 @@ from typing import Any
 
 from floodmark.audit.certificate import audit
 from floodmark.connectors.ports.registry import account
+from floodmark.connectors.relay.holding import held_by
+from floodmark.core.protocol.crashpoints import RELAY_POINTS
+from floodmark.ledger.home import Home
 from floodmark.proving.faultplan import REFERENCE, Case, ReplayCase
 from floodmark.proving.judge import verdicts
 from floodmark.proving.judge.copystate import CopyState
@@ -83,7 +86,7 @@ class _Judge:
 
     @property
     def _sinks(self) -> list[tuple[int, str, Any]]:
-        """Place, name and declaration of each Delta sink."""
+        """Place, name and declaration of each sink that keeps rows: Delta tables and targets."""
         return [(i, f"sink {i}", sink) for i, sink in enumerate(self._rule.sinks) if sink.address is not None]
 
     def undisturbed(self) -> Judged:
@@ -115,7 +118,8 @@ class _Judge:
         stray = self._played.strays.get(case.name)
         checks = [verdicts.fired(fired, len(case.kills), stray), verdicts.ended(self._played.ends[case.name])]
         if case.fault == "stopped":
-            checks.append(verdicts.refused(self._played.retries.get(case.name)))
+            beside = verdicts.shipped_beside if case.point in RELAY_POINTS else verdicts.refused
+            checks.append(beside(self._played.retries.get(case.name)))
         checks += [*self._common(left), *self._tables(left)]
         return self._judged(left, case.point, case.fault, checks, len(case.kills), fired)
 
@@ -129,7 +133,9 @@ class _Judge:
     def _common(self, left: CopyState) -> Iterator[Check]:
         """Checks of every copy: its ledger accounts for all rows of the sample, and its certificate is good."""
         yield verdicts.balanced(left.counted("read"), self._sampled)
-        found = audit(left.case, self._played.scratch.home, deep=True, accounts=account)
+        home = self._played.scratch.home
+        held = partial(held_by, Home(home, left.case))
+        found = audit(left.case, home, deep=True, accounts=account, targets=held)
         findings = [] if found is None else [finding.what for finding in found.findings]
         yield verdicts.certified(None if found is None else found.verdict, findings)
 
@@ -144,7 +150,10 @@ class _Judge:
 
     def _against_undisturbed(self, left: CopyState) -> Iterator[Check]:
         for i, name, sink in self._sinks:
-            yield verdicts.delivered(name, left.sink(i), self._reference.sink(i), UNDISTURBED, sink.qos, left.again)
+            if sink.on_reset == "keep" and left.was_reset:
+                continue  # it has the rows of both generations; the audit knows of them
+            again = left.again or sink.outbox is not None
+            yield verdicts.delivered(name, left.sink(i), self._reference.sink(i), UNDISTURBED, sink.qos, again)
         if not self._sinks:
             yield verdicts.not_compared("sinks", "the rule has no Delta sink, and console output cannot be compared")
         for table in ("late", "dead"):

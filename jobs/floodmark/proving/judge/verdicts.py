@@ -55,6 +55,18 @@ def refused(outcome: dict[str, object] | None) -> Check:
     return Check(what, "broken", f"exit code {outcome['code']}: {outcome.get('error', 'it worked')}")
 
 
+def shipped_beside(outcome: dict[str, object] | None) -> Check:
+    """Whether a retry did its work, or was refused, while a relay was stopped. A relay holds no lock."""
+    what = "the retry while the stopped relay lived"
+    if outcome is None:
+        return Check(what, "unfinished", "no retry was seen")
+    if outcome["code"] == 0:
+        return Check(what, "proven", "exit code 0: it shipped in place of the stopped relay")
+    if (outcome["code"], outcome.get("type")) == (1, "Busy"):
+        return Check(what, "proven", "exit code 1, another run holds the rule")
+    return ended(outcome, what)
+
+
 def equal(what: str, found: Sequence[Row] | None, expected: Sequence[Row] | None, to: str) -> Check:
     """Two multisets must be equal."""
     return delivered(what, found, expected, to, 2)

@@ -15,12 +15,14 @@ from floodmark import errors
 from floodmark.audit.ledger.story import Story
 from floodmark.audit.logreader import read_ledger
 from floodmark.connectors.delta.lookups import pinned_now
+from floodmark.core.rules.kinds import can_of, targets
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import FloodmarkError, Refused, RunFailed
 from floodmark.proving.faultplan import (
     REFERENCE,
     REPLAYS,
     Baseline,
+    Case,
     counted,
     cut,
     plan_cases,
@@ -36,6 +38,7 @@ from floodmark.proving.play.wave import Wave
 from floodmark.proving.scratch import Scratch, copy_of
 
 MOST_TOGETHER = 64  # copies in one application: each holds a session and a thread
+MOST_RELAYS = 32  # with targets: each may hold a connection, too, and a server takes some hundred
 FIRST = "undisturbed"  # the first application
 
 
@@ -60,7 +63,7 @@ class Play:
             self._scratch.write_rule(copy_of(self._rule, case.name, self._scratch, found.files))
         if found.cases:
             self._announce(found)
-        groups = waves(found.cases, MOST_TOGETHER)
+        groups = self._groups(found)
         for number, wave in enumerate(groups, 1):
             Wave(
                 self._run, found, wave, f"wave{number}", f"group {number} of {len(groups)}: " if groups[1:] else ""
@@ -123,12 +126,16 @@ class Play:
         aim = target([len(epoch.end["tables"]) for epoch in epochs])
         output = sum(epoch.end["output_rows"] for epoch in epochs)
         self._teller.say(f"undisturbed run: {len(epochs)} epochs, {output} results; faults hit epoch {aim}")
-        return Baseline(self._rule.qos, sinks, state, len(epochs), aim)
+        relays = tuple(sink.qos for sink in targets(self._rule))
+        return Baseline(self._rule.qos, sinks, state, len(epochs), aim, relays, _unreset(self._rule))
+
+    def _groups(self, found: Played) -> list[list[Case]]:
+        return waves(found.cases, MOST_RELAYS if found.ground.relays else MOST_TOGETHER)
 
     def _announce(self, found: Played) -> None:
         kills = sum(len(case.kills) for case in found.cases)
         epochs = sum(found.ground.epochs * (2 if case.how == "reset" else 1) + len(case.kills) for case in found.cases)
-        groups = len(waves(found.cases, MOST_TOGETHER))
+        groups = len(self._groups(found))
         seconds = epochs * self._pace + 5 * groups * self._start_up
         self._teller.say(
             f"{counted(len(found.cases), 'case')}, {counted(kills, 'fault')}, in {counted(groups, 'group')} of "
@@ -143,6 +150,12 @@ class Play:
                 f"rule {self._rule.rule}: expected lookup tables that stay as they are while this runs, found "
                 f"{', '.join(changed)} changed: run it again while nobody writes to them"
             )
+
+
+def _unreset(rule: Rule) -> str | None:
+    """A target for which a reset is refused; None if there is none."""
+    kept = (sink.label for sink in targets(rule) if sink.on_reset != "keep" and not can_of(sink).empties)
+    return next(kept, None)
 
 
 def _refuse_nothing(found: Played, wish: Wish) -> None:

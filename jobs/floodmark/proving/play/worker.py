@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -19,8 +19,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from floodmark.connectors.relay.shipping import Shipping, shipping
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import FloodmarkError
+from floodmark.ledger.home import Home
 from floodmark.proving.faultplan import undisturbed
 from floodmark.proving.play.inbatch import write_expected
 from floodmark.proving.play.orders import SAMPLE, STARTED, Orders
@@ -85,12 +87,18 @@ class Worker:
         self._write_outcome(case, {**found, "seconds": time.monotonic() - begun})
 
     def _run(self, session: SparkSession, rule: Rule) -> int:
-        return len(self._of(session, rule).run().epochs)
+        """Run a copy to its end, with relays beside it. Raises what a relay raises, too."""
+        ships = Shipping()
+        with shipping(rule, Home(self._scratch.home, rule.rule), ships):
+            epochs = len(self._of(session, rule, ships.wake).run().epochs)
+        for fault in (one.fault for one in ships.delivered if one.fault is not None):
+            raise fault
+        return epochs
 
-    def _of(self, session: SparkSession, rule: Rule) -> RuleRun:
+    def _of(self, session: SparkSession, rule: Rule, committed: Callable[[], None] = lambda: None) -> RuleRun:
         until = self._orders.close_until
         close = datetime.fromisoformat(until) if until else None
-        return RuleRun(session, rule, self._scratch.home, f"prove-{self._orders.name}", lambda _: None, close)
+        return RuleRun(session, rule, self._scratch.home, f"prove-{self._orders.name}", lambda _: committed(), close)
 
     def _batch(self, session: SparkSession, rule: Rule) -> dict[str, str] | None:
         """Write the results in batch. Returns None if they are written, or not wanted; else the error."""

@@ -149,6 +149,14 @@ class Brokers:
         while not self._there(topic) and time.monotonic() < until:
             time.sleep(0.1)
 
+    def beginning(self, prefix: str) -> list[str]:
+        """The names of the topics whose name begins so."""
+        cluster = self._asked(partial(self._admin.list_topics, timeout=WAIT))
+        return sorted(one for one in cluster.topics if one.startswith(prefix))
+
+    def delete(self, topic: str) -> None:
+        self._asked(self._admin.delete_topics([topic], request_timeout=WAIT)[topic].result, topic)
+
     def _there(self, topic: str) -> bool:
         try:
             return bool(self.topics([topic], None))

@@ -10,7 +10,7 @@ from floodmark.core.rules.kinds import SinkCan, SinkKind
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from floodmark.connectors.ports.target import Target
+    from floodmark.connectors.ports.target import ScratchPlaces, Target
     from floodmark.connectors.relay.outbox import OutboxSink
     from floodmark.core.rules.model import Sink
 
@@ -27,6 +27,12 @@ def _target(sink: Sink, outbox: Path | None) -> Target:
     return FilesTarget(str(sink.address), WrittenFolder.model_validate(sink.options))
 
 
+def _scratch(sink: Sink, folder: Path, _: str) -> ScratchPlaces:
+    from floodmark.connectors.targets.files.scratch import ScratchFolder
+
+    return ScratchFolder(WrittenFolder.model_validate(sink.options), folder)
+
+
 SINK = SinkKind(
     written=WrittenFolder,
     summary="a folder of Parquet, JSON or CSV files, with manifests that say which files count",
@@ -34,4 +40,5 @@ SINK = SinkKind(
     address=WrittenFolder.address,
     open=_open,
     target=_target,
+    scratch=_scratch,
 )

@@ -10,7 +10,7 @@ from floodmark.core.rules.kinds import SinkCan, SinkKind
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from floodmark.connectors.ports.target import Target
+    from floodmark.connectors.ports.target import ScratchPlaces, Target
     from floodmark.connectors.relay.outbox import OutboxSink
     from floodmark.core.rules.model import Sink
 
@@ -27,6 +27,12 @@ def _target(sink: Sink, outbox: Path | None) -> Target:
     return KafkaTarget(str(sink.address), WrittenTopic.model_validate(sink.options))
 
 
+def _scratch(sink: Sink, _: Path, mark: str) -> ScratchPlaces:
+    from floodmark.connectors.targets.kafka.scratch import ScratchTopics
+
+    return ScratchTopics(str(sink.address), WrittenTopic.model_validate(sink.options), mark)
+
+
 SINK = SinkKind(
     written=WrittenTopic,
     summary="a topic of Kafka, by the name of a connection",
@@ -34,4 +40,5 @@ SINK = SinkKind(
     address=WrittenTopic.address,
     open=_open,
     target=_target,
+    scratch=_scratch,
 )

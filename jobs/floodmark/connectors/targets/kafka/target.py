@@ -31,8 +31,17 @@ if TYPE_CHECKING:
     from floodmark.connectors.targets.kafka.options import WrittenTopic
 
 PARTITIONS = 16  # of the topic of positions: an open transaction of one target holds few others up
+PROOF = ".floodmark_prove_"  # in the name of a topic that a copy of a rule ships to
 _SOON, _LONG = 2.0, OPEN + 30.0  # seconds to wait for the end of an open transaction
 _ROWS = 10_000  # of a batch that is read back
+
+
+def positions_of(topic: str) -> tuple[str, int]:
+    """The topic with the position of a target's topic, and how many partitions it has.
+
+    Copies of a proof stop in the middle of their transactions. So each has a topic of its own, and holds nobody up.
+    """
+    return (f"{topic}.positions", 1) if PROOF in topic else (MARKERS, PARTITIONS)
 
 
 class KafkaTarget(Target):
@@ -40,6 +49,7 @@ class KafkaTarget(Target):
 
     def __init__(self, address: str, options: WrittenTopic):
         self.address, self._topic, self._name = address, options.topic, options.connection
+        self._marks, self._parts = positions_of(options.topic)
         self._key = tuple(options.key or ())
         self._transactions: Transactions | None = None
         self._markers: CommittedReader | None = None
@@ -58,7 +68,7 @@ class KafkaTarget(Target):
     @property
     def _place(self) -> int:
         """The partition with this target's positions."""
-        return zlib.crc32(self._topic.encode()) % PARTITIONS
+        return zlib.crc32(self._topic.encode()) % self._parts
 
     def position(self) -> Position | None:
         return self._position(self._wait)
@@ -78,13 +88,13 @@ class KafkaTarget(Target):
 
     def _open_markers(self) -> bool:
         """Whether there is a topic of positions."""
-        found = self._partitions(MARKERS)
+        found = self._partitions(self._marks)
         if found is None:
             return False
-        if len(found) != PARTITIONS:
-            problem = f"expected {PARTITIONS} partitions of the topic {MARKERS}, found {len(found)}: make it anew, or "
-            raise Refused(about_sink(self.address, f"{problem}restore it"))
-        self._markers = CommittedReader(self._settings, self._brokers, MARKERS, [self._place])
+        if len(found) != self._parts:
+            problem = f"expected {self._parts} partitions of the topic {self._marks}, found {len(found)}: make it anew"
+            raise Refused(about_sink(self.address, f"{problem}, or restore it"))
+        self._markers = CommittedReader(self._settings, self._brokers, self._marks, [self._place])
         return True
 
     def _read(self, patience: float) -> None:
@@ -97,20 +107,28 @@ class KafkaTarget(Target):
         try:
             return None if value is None else Position.parse(value.decode())
         except ValueError as fault:
-            raise LedgerBroken(about_sink(self.address, f"its position in {MARKERS} cannot be read: {fault}")) from None
+            raise LedgerBroken(
+                about_sink(self.address, f"its position in {self._marks} cannot be read: {fault}")
+            ) from None
 
     def _read_late(self) -> None:
         try:
             self._read(_LONG)
         except Blocked:
-            problem = f"a transaction of another target is open in {MARKERS} for long: end its relay, then ship again"
+            problem = (
+                f"a transaction of another target is open in {self._marks} for long: end its relay, then ship again"
+            )
             raise RunFailed(about_sink(self.address, problem)) from None
 
     def _wait(self) -> None:
         """For the broker, which ends each transaction after a while."""
 
-    def _fence(self) -> Transactions:
+    def end_others(self) -> None:
         """End other relays of this target for good, and take their open transaction back."""
+        self._fence()
+
+    def _fence(self) -> Transactions:
+        """The only producer: others are ended."""
         if self._transactions is None:
             largest = self._brokers.largest(self._topic)
             name = f"floodmark.{self._topic}"
@@ -129,15 +147,15 @@ class KafkaTarget(Target):
             raise NotOwned(
                 about_sink(
                     self.address,
-                    f"it has records, and the topic {MARKERS} has no position of a rule: expected a topic without "
-                    f"records, or one that this rule has written. If somebody deleted {MARKERS}, restore it, else name "
-                    "another topic",
+                    f"it has records, and the topic {self._marks} has no position of a rule: expected a topic without "
+                    f"records, or one that this rule has written. If somebody deleted {self._marks}, restore it, else "
+                    "name another topic",
                 )
             )
         if ends is None:
             self._brokers.make(self._topic)
-        if self._partitions(MARKERS) is None:
-            self._brokers.make(MARKERS, PARTITIONS, {"cleanup.policy": "compact"})
+        if self._partitions(self._marks) is None:
+            self._brokers.make(self._marks, self._parts, {"cleanup.policy": "compact"})
         transactions, found = self._fence(), self._position(self._wait)
         if found is None:
             found = Position(owner)
@@ -146,7 +164,7 @@ class KafkaTarget(Target):
         return found
 
     def _marker(self, position: Position) -> tuple[str, int, str, str]:
-        return MARKERS, self._place, self._topic, position.text()
+        return self._marks, self._place, self._topic, position.text()
 
     def _partitions(self, topic: str) -> Any:
         """First and next record of each partition; None if there is no such topic."""
@@ -187,7 +205,7 @@ class KafkaTarget(Target):
     def _check(self, since: Position) -> None:
         found = self._position(self._wait)
         if found is None:
-            problem = f"expected its position ({since.words}) in {MARKERS}, found none: somebody removed it"
+            problem = f"expected its position ({since.words}) in {self._marks}, found none: somebody removed it"
             raise Refused(about_sink(self.address, problem))
         if found != since:
             problem = f"expected its position at {since.words}, found {found.words}: another relay has moved it"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.targets.postgres.options import WrittenPostgres
@@ -11,7 +13,7 @@ from floodmark.errors import Refused
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from floodmark.connectors.ports.target import Target
+    from floodmark.connectors.ports.target import ScratchPlaces, Target
     from floodmark.connectors.relay.outbox import OutboxSink
     from floodmark.core.rules.model import Sink
 
@@ -22,14 +24,26 @@ def _open(sink: Sink, outbox: Path | None) -> OutboxSink:
     return OutboxSink(sink, outbox)
 
 
-def _target(sink: Sink, outbox: Path | None) -> Target:
+@contextmanager
+def _needing_psycopg(sink: Sink) -> Iterator[None]:
     try:
-        from floodmark.connectors.targets.postgres.target import PostgresTarget
+        yield
     except ModuleNotFoundError as fault:
         raise Refused(
             f"sink {sink.label}: expected the package psycopg, found none: pip install 'floodmark[postgres]'"
         ) from fault
+
+
+def _target(sink: Sink, outbox: Path | None) -> Target:
+    with _needing_psycopg(sink):
+        from floodmark.connectors.targets.postgres.target import PostgresTarget
     return PostgresTarget(str(sink.address), WrittenPostgres.model_validate(sink.options))
+
+
+def _scratch(sink: Sink, _: Path, mark: str) -> ScratchPlaces:
+    with _needing_psycopg(sink):
+        from floodmark.connectors.targets.postgres.scratch import ScratchSchema
+    return ScratchSchema(str(sink.address), WrittenPostgres.model_validate(sink.options), mark)
 
 
 SINK = SinkKind(
@@ -39,4 +53,5 @@ SINK = SinkKind(
     address=WrittenPostgres.address,
     open=_open,
     target=_target,
+    scratch=_scratch,
 )
