@@ -37,6 +37,7 @@ SINKS: dict[str, str] = {
     "python": "floodmark.connectors.targets.python.kind:SINK",
     "kafka": "floodmark.connectors.targets.kafka.kind:SINK",
     "files": "floodmark.connectors.targets.files.kind:SINK",
+    "iceberg": "floodmark.connectors.targets.iceberg.kind:SINK",
 }
 
 
