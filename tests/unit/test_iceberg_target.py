@@ -404,6 +404,28 @@ def test_a_position_that_somebody_changed_is_named(house: Icehouse) -> None:
         shop.apply(operation(PLAIN, 1, [row(1, "a")]))
 
 
+def test_a_table_that_was_rolled_back_is_noticed(house: Icehouse) -> None:
+    """Snapshots go back, and the table's properties do not."""
+    shop = Shop(house, PLAIN).claimed()
+    for seq in (1, 2):
+        shop.apply(operation(PLAIN, seq, [row(seq, "a")]))
+    write(shop, row(9, "x"))
+    first, second, newest = (one.snapshot_id for one in house.table("t").snapshots())
+    assert shop.target().position() == position(2)
+    for more in (False, True):
+        house.table("t").manage_snapshots().rollback_to_snapshot(first).commit()
+        if more:
+            write(shop, row(9, "x"))
+        with pytest.raises(
+            LedgerBroken, match="it was rolled back to before the snapshot of its position"
+        ):
+            shop.target().claim("ledger", PLAIN)
+        house.table("t").manage_snapshots().set_current_snapshot(newest).commit()
+    house.table("t").manage_snapshots().create_tag(second, "kept").commit()
+    house.expire("t", 2)
+    assert shop.target().position() == position(2)
+
+
 def test_a_row_that_cannot_be_read_ends_the_relay_with_its_own_error(house: Icehouse) -> None:
     shop = Shop(house, PLAIN).claimed()
 

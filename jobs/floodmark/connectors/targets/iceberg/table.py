@@ -5,15 +5,18 @@ from __future__ import annotations
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.snapshots import ancestors_of
 
 from floodmark.connectors.ports.target import Layout
 from floodmark.connectors.sources.iceberg.catalogs import Tables
 from floodmark.connectors.sources.iceberg.columns import fields_named, holds, schema_with, type_of, words
+from floodmark.core.relay.portions import ANEW
 from floodmark.core.relay.positions import Position
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import LedgerBroken, NotOwned, Refused, RunFailed, WrongColumn
 
-POSITION = "floodmark.position"  # the table's property
+POSITION = "floodmark.position"  # the table's properties
+SNAPSHOT = "floodmark.snapshot"  # the one that moved the position
 
 
 class IcebergTable:
@@ -44,11 +47,17 @@ class IcebergTable:
 
     def position(self, table: Table) -> Position | None:
         text = table.properties.get(POSITION)
+        if text is None:
+            return None
         try:
-            return None if text is None else Position.parse(text)
+            found = Position.parse(text)
         except ValueError as fault:
             problem = f"its property {POSITION} cannot be read: {fault}. Restore it"
             raise LedgerBroken(about_sink(self._address, problem)) from None
+        if _was_rolled_back(table, table.properties.get(SNAPSHOT, "")):
+            problem = f"it was rolled back to before the snapshot of its position ({found.words}), so it lacks rows"
+            raise LedgerBroken(about_sink(self._address, f"{problem}. Make that snapshot current again, or {ANEW}"))
+        return found
 
     def make(self, first: Position, layout: Layout) -> None:
         try:
@@ -92,6 +101,17 @@ def move(transaction: Transaction, table: Table, position: Position) -> None:
 
     A catalogue compares only snapshots. So a transaction without one of its own adds an empty one.
     """
-    transaction.set_properties({POSITION: position.text()})
     if transaction.table_metadata.current_snapshot_id == table.metadata.current_snapshot_id:
         transaction.append(schema_to_pyarrow(table.schema()).empty_table())
+    snapshot = transaction.table_metadata.current_snapshot_id
+    transaction.set_properties({POSITION: position.text(), SNAPSHOT: str(snapshot)})
+
+
+def _was_rolled_back(table: Table, snapshot: str) -> bool:
+    """Whether the table surely is as of before the snapshot. Nobody knows once that, or one after it, has expired."""
+    moved = table.snapshot_by_id(int(snapshot)) if snapshot.isdecimal() else None
+    if moved is None:
+        return False
+    before = list(ancestors_of(table.current_snapshot(), table.metadata))
+    is_whole = not before or before[-1].parent_snapshot_id is None
+    return is_whole and moved not in before
