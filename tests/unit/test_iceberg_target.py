@@ -416,9 +416,7 @@ def test_a_table_that_was_rolled_back_is_noticed(house: Icehouse) -> None:
         house.table("t").manage_snapshots().rollback_to_snapshot(first).commit()
         if more:
             write(shop, row(9, "x"))
-        with pytest.raises(
-            LedgerBroken, match="it was rolled back to before the snapshot of its position"
-        ):
+        with pytest.raises(LedgerBroken, match="it was rolled back to before the snapshot of its position"):
             shop.target().claim("ledger", PLAIN)
         house.table("t").manage_snapshots().set_current_snapshot(newest).commit()
     house.table("t").manage_snapshots().create_tag(second, "kept").commit()
