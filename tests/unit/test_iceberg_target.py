@@ -319,6 +319,17 @@ def test_a_key_of_any_type(house: Icehouse, kind: str) -> None:
     assert str(shop.rows()) == str(in_order([{"k": k, "n": 2} for k in some]))
 
 
+def test_keys_are_found_in_whichever_file_they_are(house: Icehouse) -> None:
+    """Also NULL, which no range of a file's values includes."""
+    shop = Shop(house, PAIRS).claimed()
+    pairs: list[tuple[str | None, int | None]] = [("a", 1), (None, 1), ("a", None), (None, None), ("z", 9)]
+    for seq, (k, n) in enumerate(pairs, 1):
+        shop.apply(operation(PAIRS, seq, [row(1, k, n)]))
+    assert len(list(house.table("t").scan().plan_files())) == len(pairs)
+    shop.apply(operation(PAIRS, 9, [row(2, k, n) for k, n in pairs[:4]]))
+    assert shop.rows() == in_order([*(row(2, k, n) for k, n in pairs[:4]), row(1, "z", 9)])
+
+
 # --- A table of somebody
 
 

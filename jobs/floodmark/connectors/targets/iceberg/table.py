@@ -96,15 +96,16 @@ class IcebergTable:
         return WrongColumn(about_sink(self._address, f"expected {expected}, found {found}: {mend}, or cast in the SQL"))
 
 
-def move(transaction: Transaction, table: Table, position: Position) -> None:
-    """Have the transaction set the position, and fail if another commit comes between.
+def move(transaction: Transaction, table: Table, position: Position) -> str:
+    """Have the transaction set the position, and fail if another commit comes between. The id of its last snapshot.
 
     A catalogue compares only snapshots. So a transaction without one of its own adds an empty one.
     """
     if transaction.table_metadata.current_snapshot_id == table.metadata.current_snapshot_id:
         transaction.append(schema_to_pyarrow(table.schema()).empty_table())
-    snapshot = transaction.table_metadata.current_snapshot_id
-    transaction.set_properties({POSITION: position.text(), SNAPSHOT: str(snapshot)})
+    snapshot = str(transaction.table_metadata.current_snapshot_id)
+    transaction.set_properties({POSITION: position.text(), SNAPSHOT: snapshot})
+    return snapshot
 
 
 def _was_rolled_back(table: Table, snapshot: str) -> bool:

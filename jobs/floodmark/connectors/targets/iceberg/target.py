@@ -14,7 +14,7 @@ from pyiceberg.exceptions import CommitFailedException
 from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.sources.iceberg.catalogs import Tables
 from floodmark.connectors.sources.python.rows import schema_of
-from floodmark.connectors.targets.iceberg.table import IcebergTable, move
+from floodmark.connectors.targets.iceberg.table import SNAPSHOT, IcebergTable, move
 from floodmark.connectors.targets.iceberg.writing import Writer
 from floodmark.core.relay.positions import Position
 from floodmark.core.text.tablenames import about_sink
@@ -67,12 +67,12 @@ class IcebergTarget(Target):
             if operations:
                 self._table.fit(table, layout)
                 Writer(transaction, table.io, layout).write(operations)
-            move(transaction, table, upto)
+            mine = move(transaction, table, upto)
             sent()
             try:
                 transaction.commit_transaction()
             except CommitFailedException as fault:
-                self._after(fault, since, upto)
+                self._after(fault, since, mine)
 
     def _at(self, since: Position) -> Table:
         """The table as it is now; its position must be the one that this relay has read."""
@@ -85,14 +85,17 @@ class IcebergTarget(Target):
             raise self._fenced(since, found)
         return table
 
-    def _after(self, fault: CommitFailedException, since: Position, upto: Position) -> None:
-        """The catalogue refused the commit: another came between. The position says which."""
-        found = self._table.position(self._table.there())
+    def _after(self, fault: CommitFailedException, since: Position, mine: str) -> None:
+        """The catalogue says that the commit failed. The table says which one moved the position last: if it is this
+        one, its answer was lost."""
+        table = self._table.there()
+        if table.properties.get(SNAPSHOT) == mine:
+            return
+        found = self._table.position(table)
         if found == since:
             problem = f"another program has changed it meanwhile, so nothing of this counts: {fault}. Ship again"
             raise RunFailed(about_sink(self.address, problem)) from fault
-        if found != upto:
-            raise self._fenced(since, found) from fault
+        raise self._fenced(since, found) from fault
 
     def _fenced(self, since: Position, found: Position | None) -> Fenced:
         there = "none" if found is None else found.words
