@@ -10,7 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update.snapshot import _OverwriteFiles
+from pyiceberg.typedef import EMPTY_DICT
+
+from support.flow import SCHEMA
 
 NAMESPACE = "shop"
 
@@ -47,6 +54,11 @@ class Icehouse:
         found: list[dict[str, Any]] = self.table(name).scan().to_arrow().to_pylist()
         return found
 
+    def add(self, name: str, rows: list[dict[str, Any]]) -> None:
+        """Events, to a table that is made if it is not there."""
+        found = self.catalog().create_table_if_not_exists((NAMESPACE, name), SCHEMA)
+        found.append(pa.Table.from_pylist(rows, schema=SCHEMA))
+
     def append(self, name: str, rows: pa.Table) -> None:
         """As another program does."""
         self.table(name).append(rows)
@@ -56,3 +68,27 @@ class Icehouse:
         table = self.table(name)
         table.maintenance.expire_snapshots().older_than(datetime.now() + timedelta(days=1)).commit()
         assert len(self.table(name).snapshots()) <= left
+
+
+def compact(table: Table) -> None:
+    """Put all rows into one file, as another engine does: pyiceberg has no such operation."""
+    with table.transaction() as transaction:
+        tasks = list(table.scan().plan_files())
+        producer = _Compacting(Operation.OVERWRITE, transaction, table.io)
+        with producer:
+            for task in tasks:
+                producer.delete_data_file(task.file)
+            rows = table.scan().to_arrow()
+            for file in _dataframe_to_data_files(table.metadata, rows, table.io, producer.commit_uuid):
+                producer.append_data_file(file)
+
+
+class _Compacting(_OverwriteFiles):
+    """A snapshot with the same rows in other files."""
+
+    def commit(self) -> None:
+        self.delete_by_predicate(AlwaysTrue())
+        super().commit()
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        return Summary(Operation.REPLACE, **super()._summary(snapshot_properties).additional_properties)

@@ -21,8 +21,8 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, Time
 from support.icehouse import NAMESPACE, Icehouse
 
 from floodmark.connectors.ports.target import Layout, Operation
+from floodmark.connectors.sources.iceberg.options import WrittenIceberg
 from floodmark.connectors.sources.python.rows import schema_of
-from floodmark.connectors.targets.iceberg.options import WrittenIcebergTable
 from floodmark.connectors.targets.iceberg.staged import rank
 from floodmark.connectors.targets.iceberg.target import IcebergTarget
 from floodmark.core.relay.portions import Replaced
@@ -70,7 +70,7 @@ class Shop:
         self.house, self.layout, self.at = house, layout, position(0)
 
     def target(self) -> IcebergTarget:
-        options = WrittenIcebergTable.model_validate({"connection": "lake", "table": f"{NAMESPACE}.t"})
+        options = WrittenIceberg.model_validate({"connection": "lake", "table": f"{NAMESPACE}.t"})
         return IcebergTarget("iceberg://lake/shop.t", options)
 
     def claimed(self) -> Shop:
@@ -431,6 +431,7 @@ def test_a_table_that_was_rolled_back_is_noticed(house: Icehouse) -> None:
             shop.target().claim("ledger", PLAIN)
         house.table("t").manage_snapshots().set_current_snapshot(newest).commit()
     house.table("t").manage_snapshots().create_tag(second, "kept").commit()
+    write(shop, row(9, "x"))
     house.expire("t", 2)
     assert shop.target().position() == position(2)
 

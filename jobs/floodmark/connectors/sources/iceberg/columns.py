@@ -39,6 +39,7 @@ _PLAIN: dict[str, t.PrimitiveType] = {
     "timestamp": t.TimestamptzType(),
     "timestamp_ntz": t.TimestampType(),
 }
+_NARROW = ("tinyint", "smallint")  # of Spark alone
 # Types that hold all values of another.
 _ALSO: dict[t.PrimitiveType, t.PrimitiveType] = {t.IntegerType(): t.LongType(), t.FloatType(): t.DoubleType()}
 
@@ -101,3 +102,28 @@ def fields_named(schema: Schema, names: Sequence[str]) -> list[t.NestedField | N
     """The table's own field for each name; None: it has none."""
     there = {one.name: one for one in schema.fields}
     return [there.get(name) for name in names]
+
+
+def columns_of(schema: Schema) -> tuple[Column, ...]:
+    """A table's columns as Spark has them. Those of types that Spark lacks (time, uuid, fixed, nanoseconds) are left
+    out."""
+    found = ((one.name, _kind(one.field_type)) for one in schema.fields)
+    return tuple(Column(name, kind) for name, kind in found if kind is not None)
+
+
+def _kind(there: t.IcebergType) -> Type | None:
+    match there:
+        case t.DecimalType():
+            return Type("decimal", there.precision, there.scale)
+        case t.StructType():
+            return _nested("struct", [(one.name, one.field_type) for one in there.fields])
+        case t.ListType():
+            return _nested("array", [("element", there.element_type)])
+        case t.MapType():
+            return _nested("map", [("key", there.key_type), ("value", there.value_type)])
+    return next((Type(name) for name, one in _PLAIN.items() if one == there and name not in _NARROW), None)
+
+
+def _nested(name: str, parts: Sequence[tuple[str, t.IcebergType]]) -> Type | None:
+    found = [Column(part, kind) for part, there in parts if (kind := _kind(there)) is not None]
+    return Type(name, parts=tuple(found)) if len(found) == len(parts) else None

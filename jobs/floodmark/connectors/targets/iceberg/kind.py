@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from floodmark.connectors.targets.iceberg.options import WrittenIcebergTable
+from floodmark.connectors.sources.iceberg.options import WrittenIceberg
 from floodmark.core.rules.kinds import SinkCan, SinkKind
 from floodmark.errors import Refused
 
@@ -30,14 +30,14 @@ def _target(sink: Sink, outbox: Path | None) -> Target:
             f"sink {sink.label}: expected the packages of Iceberg, found no {fault.name}: "
             "pip install 'floodmark[iceberg]'"
         ) from fault
-    return IcebergTarget(str(sink.address), WrittenIcebergTable.model_validate(sink.options))
+    return IcebergTarget(str(sink.address), WrittenIceberg.model_validate(sink.options))
 
 
 SINK = SinkKind(
-    written=WrittenIcebergTable,
+    written=WrittenIceberg,
     summary="a table of an Iceberg catalogue, by the name of a connection",
     can=SinkCan(qos=2, merges=True, replaces=True, compares=True, target=True),
-    address=WrittenIcebergTable.address,
+    address=WrittenIceberg.address,
     open=_open,
     target=_target,
 )

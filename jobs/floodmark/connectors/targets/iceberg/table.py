@@ -114,5 +114,5 @@ def _was_rolled_back(table: Table, snapshot: str) -> bool:
     if moved is None:
         return False
     before = list(ancestors_of(table.current_snapshot(), table.metadata))
-    is_whole = not before or before[-1].parent_snapshot_id is None
-    return is_whole and moved not in before
+    numbers = [one.sequence_number or 0 for one in before]
+    return moved not in before and min(numbers, default=0) <= (moved.sequence_number or 0)

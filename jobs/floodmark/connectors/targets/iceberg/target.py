@@ -23,13 +23,13 @@ from floodmark.errors import Fenced, Refused, RunFailed
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from floodmark.connectors.targets.iceberg.options import WrittenIcebergTable
+    from floodmark.connectors.sources.iceberg.options import WrittenIceberg
 
 
 class IcebergTarget(Target):
     """One table. `options`: its place, and the name of the connection."""
 
-    def __init__(self, address: str, options: WrittenIcebergTable):
+    def __init__(self, address: str, options: WrittenIceberg):
         self.address = address
         self._tables = Tables(options.connection, lambda problem: about_sink(address, problem))
         self._table = IcebergTable(address, options.place, self._tables)

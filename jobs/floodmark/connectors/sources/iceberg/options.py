@@ -1,4 +1,4 @@
-"""The keys of an Iceberg target in a rule file."""
+"""The keys of an Iceberg table in a rule file, as a stream and as a sink."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _table(value: str) -> str:
     return value
 
 
-class WrittenIcebergTable(Written):
+class WrittenIceberg(Written):
     """`table`: with its namespace. Names keep their case."""
 
     model_config = ConfigDict(json_schema_extra={"required": ["connection", "table"]})
@@ -29,7 +29,7 @@ class WrittenIcebergTable(Written):
     table: Annotated[
         Filled,
         AfterValidator(_table),
-        Field(description="NAMESPACE.TABLE; the relay makes the table, or takes over an empty one"),
+        Field(description="NAMESPACE.TABLE; of a sink, the relay makes it, or takes over an empty one"),
     ]
 
     @property
