@@ -46,7 +46,7 @@ _OTHERS = (
     sql.SQLAlchemyError,
     OSError,
 )
-_NO_TABLES = ("no such table: iceberg_", 'relation "iceberg_')
+_NO_TABLES = ("no such table: iceberg_", "file is not a database", 'relation "iceberg_')
 _REFUSES = ("password authentication failed", "no password supplied", "unable to open database file", "does not exist")
 
 
