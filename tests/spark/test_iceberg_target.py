@@ -208,6 +208,7 @@ def test_a_reset_empties_the_table_and_ships_all_again(place: Path, spark: Spark
     assert shop.has_all()
 
 
+@pytest.mark.prove
 def test_backfills_and_corrections_follow_through(place: Path, spark: SparkSession) -> None:
     """A window is backfilled with rows that were late; a keyed sink follows rows that left the source."""
     house = Icehouse(place / "ice").made()

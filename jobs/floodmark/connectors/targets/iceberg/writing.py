@@ -191,7 +191,7 @@ def _is_within(column: pa.ChunkedArray, replaced: Replaced) -> pa.ChunkedArray:
     """Of each row, whether it is in the interval."""
     micros = pc.multiply(column.cast(pa.int32()).cast(pa.int64()), _DAY) if at.is_date(column.type) else column
     micros = micros.cast(pa.int64())
-    found = pa.chunked_array([[False] * len(column)])
+    found = pa.chunked_array([[False] * len(column)], pa.bool_())
     for low, high in replaced.parts:
         found = pc.or_(found, pc.and_(pc.greater_equal(micros, low), pc.less(micros, high)))
     return pc.fill_null(found, False)
