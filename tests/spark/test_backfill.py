@@ -220,6 +220,7 @@ def test_killed_anywhere_it_is_finished_once_by_the_next_run_or_backfill(
     proven(flow)
 
 
+@pytest.mark.prove
 def test_one_without_rows_is_finished_like_any_other(spark: SparkSession, place: Path) -> None:
     """Its commit adds no file, so what was written is read back from none."""
     flow = late_then(spark, Flow(place, sinks=1))
@@ -232,6 +233,7 @@ def test_one_without_rows_is_finished_like_any_other(spark: SparkSession, place:
     proven(flow)
 
 
+@pytest.mark.prove
 def test_one_that_was_computed_before_an_epoch_and_killed_is_finished(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +260,7 @@ def test_one_that_was_computed_before_an_epoch_and_killed_is_finished(
     proven(flow)
 
 
+@pytest.mark.prove
 def test_files_that_were_joined_and_removed_since_are_not_needed(spark: SparkSession, place: Path) -> None:
     flow = late_then(spark, Flow(place, sinks=1))
     before = {file.name for file in Path(flow.source).glob("*.parquet")}

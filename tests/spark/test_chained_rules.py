@@ -112,6 +112,7 @@ def test_so_does_a_backfill(spark: SparkSession, place: Path) -> None:
     assert total(rows_of(second.sink()), "s")[START, "late"] == 1
 
 
+@pytest.mark.prove
 def test_a_reset_that_keeps_output_is_told_of_who_reads_it(spark: SparkSession, place: Path) -> None:
     first, second = chained(place)
     first.arrive(PORTIONS[0])

@@ -75,6 +75,7 @@ def test_only_the_keys_that_were_touched_are_replaced(spark: SparkSession, place
     proven(flow)
 
 
+@pytest.mark.prove
 def test_a_rehearsal_shows_what_the_sink_would_lose_and_gain(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place, "totals", sinks=1)
     flow.settings["sinks"][0]["epoch_columns"] = True

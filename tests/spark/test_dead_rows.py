@@ -194,6 +194,7 @@ def replay(spark: SparkSession, flow: Flow, where: str | None = None, *sets: str
 
 
 @pytest.mark.parametrize("point", ["sink0.after", pytest.param("intent.after", marks=pytest.mark.prove)])
+@pytest.mark.prove
 def test_a_replay_that_is_taken_back_leaves_its_rows_dead(spark: SparkSession, flow: Flow, point: str) -> None:
     with crash_at(point) as planned, pytest.raises(Crash):
         replay(spark, flow, OF_SQL, DIGITS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from support.running import crash, reset, run
 
 from floodmark.audit.certificate import audit
 from floodmark.audit.evidence import Finding
+from floodmark.connectors.relay.holding import held_by
+from floodmark.connectors.relay.shipping import ship_all
 from floodmark.core.protocol.crashpoints import FORGET_POINTS
 from floodmark.errors import Refused
 from floodmark.spark.rule.forgetting import Forgot, Looked, forget, rehearse
@@ -53,12 +56,23 @@ PORTIONS = [
     [event(0, ALICE), event(1, "bob"), event(50, ALICE, n=4), event(100, "bob"), event(110, ALICE)],
     [event(5, ALICE), event(6, "bob"), event(None, ALICE), event(None, "bob"), event(120, ALICE)],
 ]
+
+
+def shipped(flow: Flow) -> None:
+    [done] = ship_all(flow.rule(), flow.place)
+    assert done.fault is None
+
+
+def lines_of(shop: Path) -> list[str]:
+    return [line for file in shop.glob("data/[!.]*") for line in file.read_text().splitlines()]
+
+
 LATER = [event(115, ALICE, n=7), event(118, "bob"), event(300, ALICE)]
 FINAL = START + timedelta(seconds=270)
 
 
 def findings(flow: Flow, deep: bool = True) -> list[Finding]:
-    found = audit(flow.name, flow.home, deep)
+    found = audit(flow.name, flow.home, deep, targets=partial(held_by, flow.place))
     assert found is not None
     return found.findings
 
@@ -135,8 +149,8 @@ def test_a_forget_that_is_killed_at_each_step_is_finished_and_nothing_runs_until
     run(spark, flow)
     rows = ordered(row for row in rows_of(flow.place.late) if row["k"] != ALICE)
     for point in FORGET_POINTS:
-        if point in ("forget.state.removed", "forget.commit.after"):
-            continue  # there is no older state; the last one is below
+        if point in ("forget.state.removed", "forget.commit.after") or ".copy." in point:
+            continue  # there is no older state, and no landing; the last one is below
         with crash_at(point) as planned, pytest.raises(Crash):
             forgotten(spark, flow)
         assert planned.fired
@@ -167,6 +181,45 @@ def test_what_is_open_or_unknown_is_refused_and_writes_nothing(spark: SparkSessi
     done = forgotten(spark, flow, "k = 'zoe'")
     assert done.found is not None and (done.asked, {one.rows for one in done.found.own.values()}) == (None, {0})
     assert len(flow.ledger().rows) == before
+
+
+# Of the landing, then of the outbox, where the landing is done.
+COPY_POINTS = (("forget.copy.before", 1), ("forget.copy.after", 1), ("forget.files.during", 1),
+               ("maintain.landing.after", 1), ("forget.copy.before", 2), ("forget.copy.after", 2))  # fmt: skip
+
+
+def test_landed_and_shipped_rows_go_too_whatever_is_killed(spark: SparkSession, place: Path) -> None:
+    """Others stay in the landing: a reset gives what a rule gives that never had hers."""
+    shop = {"path": str(place / "shop"), "format": "json"}
+    flow = Flow(place, sinks=0, sql=STATELESS, stream={"start": {"version": 0}, "landing": True})
+    flow.settings = {"epoch": {"max_files": 1}, "sinks": [{"files": shop}, {"delta": flow.sink()}]}
+    for number in range(3):
+        flow.arrive([event(number, ALICE, n=1), event(number, "bob", n=number), event(None, ALICE)][: 3 - number])
+    run(spark, flow)
+    with pytest.raises(Refused, match=r"target shop has not got all of it. `floodmark relay counted --target shop`"):
+        rehearse(spark, flow.place, WHERE)
+    shipped(flow)
+    assert {"landing", "outbox", "dead"} <= folders(left_in(flow))
+    for point, nth in COPY_POINTS:
+        with crash_at(point, nth) as planned, pytest.raises(Crash):
+            forgotten(spark, flow)
+        assert planned.fired, point
+        assert not [one for one in findings(flow) if one.verdict == "broken"], point
+    done = forgotten(spark, flow)
+    assert done.asked is not None and {name.split("/")[0]: rows for name, rows in done.asked.copies.items()} == {
+        "landing": 4, "outbox": 3}  # fmt: skip
+    assert left_in(flow) == []
+    assert [row["k"] for row in rows_of(flow.place.landing("events"))] == ["bob", "bob"]
+
+    flow.arrive([event(9, "bob", n=9)])
+    run(spark, flow)
+    shipped(flow)
+    assert sorted(row["n"] for row in rows_of(flow.sink()) if row["k"] == "bob") == [0, 1, 9]
+    assert sum(1 for line in lines_of(place / "shop") if ALICE in line) == 3, "the target is not touched"
+    assert {one.verdict for one in findings(flow)} == {"unknown"}
+    reset(spark, flow)
+    run(spark, flow)
+    assert sorted((row["k"], row["n"]) for row in rows_of(flow.sink())) == [("bob", 0), ("bob", 1), ("bob", 9)]
 
 
 @pytest.mark.prove

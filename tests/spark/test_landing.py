@@ -306,4 +306,4 @@ def test_looks_show_what_is_landed_and_what_is_not(spark: SparkSession, place: P
     plan = command(flow, "plan", flow.name)
     assert "keep all rows" in plan and "exactly once from the landing on" in plan
     seen = rehearse(spark, flow.place, "n = 4")
-    assert seen.landings["events"].rows == 1 and seen.is_nothing
+    assert seen.copies["landing/events"].rows == 1

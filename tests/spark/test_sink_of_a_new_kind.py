@@ -87,7 +87,7 @@ def proven(flow: Flow) -> bool:
 
 @pytest.mark.parametrize(
     ("qos", "point"),
-    [(2, "sink0.after"), (1, "sink0.after")]
+    [(2, "sink0.after"), pytest.param(1, "sink0.after", marks=pytest.mark.prove)]
     + [pytest.param(qos, point, marks=pytest.mark.prove) for qos in (1, 2) for point in EPOCH_POINTS],
 )
 def test_an_epoch_that_was_killed_goes_on(spark: SparkSession, place: Path, qos: int, point: str) -> None:
@@ -149,6 +149,7 @@ def test_a_reset_empties_it(spark: SparkSession, place: Path, keep_output: bool,
     assert proven(flow)
 
 
+@pytest.mark.prove
 def test_a_rebuilt_rule_replaces_all_of_it(spark: SparkSession, place: Path) -> None:
     flow, events = flow_of(place, sql="SELECT k, count(*) AS c FROM events GROUP BY k"), some(6)
     flow.settings |= {"rebuild": True, "epoch": "none", "unbounded": True}
@@ -268,6 +269,7 @@ def tampering(writes: list[fakes.FakeWrite]) -> dict[str, list[fakes.FakeWrite]]
     }
 
 
+@pytest.mark.prove
 def test_a_sink_that_comes_back_after_a_reset_with_its_old_rows_is_refused(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place, sql=STATELESS)
     flow.arrive(some(6))

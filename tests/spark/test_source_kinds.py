@@ -83,6 +83,7 @@ def test_without_a_limit_all_rows_are_one_epoch(spark: SparkSession, place: Path
     assert [epoch.read for epoch in run(spark, flow).epochs] == [9]
 
 
+@pytest.mark.prove
 def test_it_is_joined_with_a_table(spark: SparkSession, place: Path) -> None:
     events = some(12)
     sql = """SELECT a.at, a.k, a.n, b.v FROM events a JOIN others b
@@ -105,6 +106,7 @@ def test_it_is_joined_with_a_table(spark: SparkSession, place: Path) -> None:
 
 
 @pytest.mark.parametrize("point", points((None, *BACKFILL_POINTS), ("backfill.sink.after",)))
+@pytest.mark.prove
 def test_a_backfill_reads_it_again(spark: SparkSession, place: Path, point: str | None) -> None:
     flow, events = flow_of(place, sql="SELECT window.start AS start, k, count(*) AS c, sum(v) AS total, max(n) AS top "
                            "FROM events GROUP BY window(at, '1 minute'), k"), some()  # fmt: skip

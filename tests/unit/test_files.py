@@ -26,7 +26,7 @@ from floodmark.connectors.sources.files.options import WrittenFiles
 from floodmark.connectors.sources.files.source import FilesSource
 from floodmark.connectors.sources.files.unread import extended, is_settled, unread, within
 from floodmark.core.rules.rule import EpochLimits, Stream
-from floodmark.errors import HistoryGone, NotThereYet, Refused, TableBroken, WrongColumn
+from floodmark.errors import Fenced, HistoryGone, NotThereYet, Refused, TableBroken, WrongColumn
 
 SECOND = 1_000_000_000
 COLUMNS = "k STRING, n BIGINT"
@@ -111,6 +111,16 @@ def test_a_line_of_a_driver_that_was_overtaken_has_no_effect(tmp_path: Path) -> 
     Journal.load(path).write(1, 0, [listed("b")])
     appended = {"at": 1, "keep": 0, "first": 0, "files": [[*("z", 1, 0, 0, 0), "Z"]]}
     path.write_bytes(path.read_bytes() + f"{json.dumps(appended)}\n".encode())
+    assert [one.file.path for one in Journal.load(path).files] == ["a", "b"]
+
+
+def test_a_driver_that_was_overtaken_writes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "files.jsonl"
+    Journal.load(path).write(0, 0, [listed("a")])
+    overtaken = Journal.load(path)
+    Journal.load(path).write(1, 0, [listed("b")])
+    with pytest.raises(Fenced, match="another run has listed files meanwhile"):
+        overtaken.write(1, 0, [listed("z")])
     assert [one.file.path for one in Journal.load(path).files] == ["a", "b"]
 
 

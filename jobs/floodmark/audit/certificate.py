@@ -130,6 +130,13 @@ def _of_targets(found: logreader.LedgerRead, effects: Effects, targets: Targets)
     story = effects.story
     for table, sink in targets_in(story).items():
         newest = story.generations[-1].number
+        forget = effects.tables.forgot_in(str(sink["outbox"]))
+        if forget is not None:
+            what = (
+                f"forget {forget.number} removed rows of its outbox ({forget.row.at} by {forget.row.run}): it cannot "
+            )
+            yield Finding("unknown", f"{what}be told any more which rows the target has to hold", table=table)
+            continue
         yield from check_target(table, sink, effects.tables.log(table, newest), found.rows, found.id, targets)
 
 

@@ -31,6 +31,7 @@ from floodmark.ledger.delta import datafiles, tables
 from floodmark.ledger.delta.damage import HINT, listed, unreadable_checkpoint
 from floodmark.ledger.delta.syncing import sync_log
 from floodmark.ledger.home import Home
+from floodmark.ledger.landings import OUTBOX, ROLE
 from floodmark.ledger.ledger import LedgerReader
 
 LOG = "_delta_log"
@@ -58,6 +59,12 @@ def own_tables(head: Head, home: Home) -> list[OwnTable]:
     return [*now, *(OwnTable(str(place.relative_to(home.path)), str(place)) for place in left)]
 
 
+def copies(home: Home) -> list[OwnTable]:
+    """The landings and outboxes in the rule's home, also those that the rule no longer has."""
+    found = sorted(place for role in (ROLE, OUTBOX) for place in home.path.glob(f"{role}/*") if (place / LOG).is_dir())
+    return [OwnTable(str(place.relative_to(home.path)), str(place)) for place in found]
+
+
 def check_askable(ledger: LedgerReader, home: Home, where: str) -> Forgetting | None:
     """The forget that is to be continued, if one has not finished.
 
@@ -65,7 +72,7 @@ def check_askable(ledger: LedgerReader, home: Home, where: str) -> Forgetting | 
     """
     head, wanted = ledger.begun, columns_in(where)
     asked = check_forgettable(head, home.rule, condition_digest(ledger.id, where))
-    mine = own_tables(head, home)
+    mine = [*own_tables(head, home), *copies(home)]
     if asked is None and all(lacks(one, wanted) for one in mine):
         known = "; ".join(f"{one.name}: {', '.join(there)}" for one in mine if (there := _columns(one.address)))
         raise Refused(

@@ -129,6 +129,11 @@ class Tables:
         forgets = (forget for generation in self.story.generations for forget in generation.forgets)
         return next((one for one in forgets if one.left.get(table, {}).get("commit") == commit), None)
 
+    def forgot_in(self, folder: str) -> Forget | None:
+        """A forget that has removed rows of an outbox."""
+        forgets = (forget for generation in self.story.generations for forget in generation.forgets)
+        return next((one for one in forgets if one.copies.get(folder)), None)
+
     @property
     def verdict(self) -> Literal["broken", "unknown"]:
         """The verdict on a fault that unread rows of the ledger may explain, if there are such rows."""

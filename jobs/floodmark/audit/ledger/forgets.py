@@ -14,7 +14,8 @@ from floodmark.audit.ledger.shapes import whole
 class Forget:
     """Rows that left a rule's own tables. `row`: that announced it; `condition`: the digest of the condition.
 
-    `tables`: by name, how many rows match; `left`: by name, what the row that ended it has of the table.
+    `tables`: by name, how many rows match; `left`: by name, what the row that ended it has of the table. `copies`: the
+    same as `tables` of landings and outboxes, by folder.
     """
 
     number: int
@@ -22,6 +23,7 @@ class Forget:
     condition: str
     tables: Mapping[str, int]
     left: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    copies: Mapping[str, int] = field(default_factory=dict)
     is_open: bool = True
 
 
@@ -44,7 +46,8 @@ def _announced(forgets: list[Forget], row: Row, body: Mapping[str, Any], busy: b
         yield f"expected forget {number}, found forget {body['number']}"
     tables = {str(table): whole(rows) for table, rows in body["tables"].items()}
     yield from (f"a forget in {table}, which is a sink" for table in tables if table.startswith("sink/"))
-    forgets.append(Forget(number, row, str(body["condition"]), tables))
+    copies = {str(folder): whole(rows) for folder, rows in body.get("copies", {}).items()}
+    forgets.append(Forget(number, row, str(body["condition"]), tables, copies=copies))
 
 
 def _ended(opened: Forget, body: Mapping[str, Any]) -> Iterator[str]:

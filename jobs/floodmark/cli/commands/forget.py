@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 SOURCE = (
     "DELETE the rows there, with `on_rewrite: correct` on the stream, and run: that takes them out of the sinks, too"
 )
-LANDING = "They stay until `keep` of the landing removes them; or remove its folder, and start over with `reset`"
 SINK = "DELETE the rows there, or in the source with `on_rewrite: correct`"
 
 
@@ -96,14 +95,12 @@ def _say_found(name: str, found: Found) -> None:
         output.say(f"{name}: no table of the rule has such rows: nothing to forget")
     else:
         output.say(f"{name}: what the rule keeps beside its sinks:")
-        for table, one in found.own.items():
+        for table, one in (found.own | found.copies).items():
             output.say(f"  {table_label(table)}: {_looked(one)}")
     _say_bounds(found)
     output.say("not touched:")
     for address, one in found.sinks.items():
         output.say(f"  sink {last_part(address)}: {_rows(one)}{f'. {SINK}' if one.rows else ''}")
-    for stream, one in found.landings.items():
-        output.say(f"  landing {stream}: {_looked(one)}{f'. {LANDING}' if one.has_any else ''}")
     for stream, address in found.sources.items():
         output.say(f"  source {stream} ({address}): not looked at. {SOURCE}")
     for row, kind in found.ledger.items():
@@ -145,7 +142,7 @@ def _facts(name: str, found: Found | None, done: bool) -> dict[str, Any]:
     if found is not None:
         own, sinks = ({at: vars(one) for at, one in tables.items()} for tables in (found.own, found.sinks))
         told = {"tables": own, "sinks": sinks, "sources": found.sources, "unproven": [*found.rewritten]}
-        told["landings"] = {stream: vars(one) for stream, one in found.landings.items()}
+        told["copies"] = {folder: vars(one) for folder, one in found.copies.items()}
         facts["found"] = told | {"removed": list(found.removed), "ledger_rows": list(found.ledger)}
     return facts
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
@@ -192,6 +193,14 @@ class Landed(DeltaSource):
     def forgets(self, line: str, now_us: int) -> list[Limit]:
         """What the source may forget before it is landed. Landed rows stay until upkeep removes folded ones."""
         return self.inner.forgets(self.newest().end, now_us)
+
+    def log_sum(self, line: str) -> str | None:
+        """Of what the newest commit that is read says of its rows: `forget` may write the same commit without some."""
+        try:
+            said = tablelog.commit_info(self.address, DeltaOffset.parse(line).newest_read)
+        except FileNotFoundError:
+            return None
+        return sha256(str(said.get("userMetadata")).encode()).hexdigest()
 
     def is_another(self, line: str, log_sum: str | None = None) -> bool:
         if self.landing() is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +12,7 @@ from floodmark.core.protocol.places import PREFIX
 from floodmark.core.relay.portions import Portion, portions
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.kinds import targets
-from floodmark.errors import HistoryGone
+from floodmark.errors import HistoryGone, Refused
 from floodmark.ledger.landings import OUTBOX, LandedTable, app_of
 from floodmark.ledger.ledger import LedgerReader
 
@@ -74,6 +74,17 @@ def _of(rule: Rule, sink: Sink, home: Home, ledger: LedgerReader | None) -> Unde
     left = list(pending(rule, sink, memory, ledger))
     rows, size = sum(one.rows for one in left), sum(_size(folder, one) for one in left)
     return Undelivered(sink.label, len(left), rows, size, left[0].at if left else None, memory)
+
+
+def check_shipped(rule: Rule, home: Home, ledger: LedgerReader, folders: Collection[str]) -> None:
+    """Raise Refused if a target has not got all that its outbox holds. folders: outboxes, in the rule's home."""
+    behind = (one for sink, one in zip(targets(rule), undelivered(rule, home, ledger), strict=True)
+              if sink.outbox in folders and one.portions)  # fmt: skip
+    for one in behind:
+        raise Refused(
+            f"rule {rule.rule}: its outbox has such rows, and target {one.target} has not got all of it. `floodmark "
+            f"relay {rule.rule} --target {one.target}` ships it, then forget; or remove the sink from the rule first"
+        )
 
 
 def outboxes(rule: Rule, home: Home) -> list[LandedTable]:

@@ -101,6 +101,8 @@ FORGET_POINTS = (
     "forget.files.during",
     "forget.log.during",
     "forget.state.removed",
+    "forget.copy.before",
+    "forget.copy.after",
     "forget.commit.before",
     "forget.commit.after",
 )

@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from floodmark.connectors.sources.files.folder import File
-from floodmark.errors import TableBroken
+from floodmark.errors import Fenced, TableBroken
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Journal:
         return offset.files <= len(self.files) and self.sums[offset.files] == offset.sum
 
     def write(self, keep: int, first: int, added: Sequence[Listed]) -> None:
-        """Keep `keep` files, and add others. Durable once it returns."""
+        """Keep `keep` files, and add others. Durable once it returns. Raises Fenced."""
         assert self.path is not None, "a look writes nothing"
         files = [[*astuple(one.file), one.sum] for one in added]
         line = {"at": len(self.files), "keep": keep, "first": first, "files": files}
@@ -118,10 +118,14 @@ def _lines(path: Path | None) -> list[bytes]:
 
 
 def _append(path: Path, valid: int, written: bytes) -> None:
-    """Write after the valid part of a file, and sync both it and its folder."""
+    """Write after the valid part of a file, and sync both it and its folder. Raises Fenced if another driver has
+    written a line since it was read."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT)
     try:
+        os.lseek(handle, valid, os.SEEK_SET)
+        if b"\n" in os.read(handle, os.fstat(handle).st_size):
+            raise Fenced(f"another run has listed files meanwhile ({path}): run again")
         os.ftruncate(handle, valid)
         os.lseek(handle, valid, os.SEEK_SET)
         while written:

@@ -264,13 +264,15 @@ class Forgetting(Record):
 
     condition: a digest of the condition, never its text, which may name a person. tables: by the ledger's name, each
     table whose old files and log entries go, with the number of its rows that match. removed: tables of earlier
-    generations, by name with the generation, which go as a whole.
+    generations, by name with the generation, which go as a whole. copies: the same as `tables` of landings and
+    outboxes, by their folder in the home.
     """
 
     number: int
     condition: str
     tables: dict[str, int]
     removed: tuple[str, ...] = ()
+    copies: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
 
 
 class Left(Record):
