@@ -296,7 +296,8 @@ def test_an_audit_goes_on_where_a_sink_cannot_be_asked(
     assert found.verdict == "unknown"
     assert [one.table for one in found.findings] == ["sink/fake://counted"]
     assert (
-        "expected one of the kinds delta, console, postgres, python, kafka, files, found fake" in found.findings[0].what
+        "expected one of the kinds delta, console, postgres, python, kafka, files, iceberg, found fake"
+        in found.findings[0].what
     )
     assert found.tables[f"sink/{flow.sink(1)}"].seen > 0
 

@@ -31,7 +31,7 @@ def flow_of(root: Path, sinks: Sequence[Mapping[str, Any]]) -> Flow:
     """A rule with these sinks and, for each, a Delta table that takes the results in the same way."""
     flow = Flow(root, "delivered", sql=f"SELECT {', '.join(COLUMNS)} FROM events WHERE n IS NOT NULL")
     flow.stream = {"lateness": None}
-    ways = [deepcopy({name: value for name, value in one.items() if name in KEYED}) for one in sinks]
+    ways = [deepcopy({name: value for name, value in one.items() if name in (*KEYED, "newest")}) for one in sinks]
     flow.settings = {"sinks": [*sinks, *({"delta": flow.sink(i), **way} for i, way in enumerate(ways))]}
     return flow
 

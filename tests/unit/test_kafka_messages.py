@@ -116,7 +116,7 @@ def test_a_topic_is_a_sink(load: Callable[[str], Any]) -> None:
         (
             "rows}",
             "rows}, key: [k], newest: n",
-            "sinks[0].newest: expected a kind that compares rows (delta, postgres)",
+            "sinks[0].newest: expected a kind that compares rows (delta, postgres, iceberg)",
         ),
         ("rows}", "rows, key: [k]}, key: [n]", "sinks[0].kafka.key: expected no `key` of the topic beside `key` of"),
         ("topic: rows", "topic: floodmark.positions", "expected another topic than floodmark.positions, which has"),

@@ -81,7 +81,12 @@ def test_a_class_with_position_delivers_once_and_another_at_least_once(load: Cal
             AGAIN,
             "expected a sink that can do exactly once (qos 2), found python python://shop/own:Own: give",
         ),
-        ("shop}", "shop}, key: [k], newest: n", ONCE, "newest: expected a kind that compares rows (delta, postgres)"),
+        (
+            "shop}",
+            "shop}, key: [k], newest: n",
+            ONCE,
+            "newest: expected a kind that compares rows (delta, postgres, iceberg)",
+        ),
         ("/lake/out", "/lake/out, on_reset: keep", ONCE, "sinks[1].on_reset: expected a target ("),
         ("shop}", "shop}, on_reset: stay", ONCE, "expected empty (a reset takes the target's rows away) or keep"),
         ("shop}", "shop, schema: k INT}", ONCE, "unknown key 'schema'"),

@@ -14,7 +14,7 @@ from floodmark.core.relay.positions import Position
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import LedgerBroken, NotOwned, Refused
 
-_ANEW = "remove the target with its position: the relay then makes it anew, and ships all that its outbox has"
+ANEW = "remove the target with its position: the relay then makes it anew, and ships all that its outbox has"
 MOST_ROWS = 250_000  # in one transaction of a target, unless a single portion has more
 
 
@@ -71,7 +71,7 @@ def check_position(target: str, found: Position, ledger: str, row: Row | None, n
             about_sink(
                 target,
                 f"it has row {found.seq} of the ledger ({found.words}), whose newest row is {newest}: the home is an "
-                f"older copy. Restore the newest home, or {_ANEW}",
+                f"older copy. Restore the newest home, or {ANEW}",
             )
         )
     if row is None or (row.hash, row.generation, row.epoch) != (found.hash, found.generation, found.epoch):
@@ -79,7 +79,7 @@ def check_position(target: str, found: Position, ledger: str, row: Row | None, n
             about_sink(
                 target,
                 f"its position is not one of the ledger's ({found.words}, row {found.seq}): it was changed by hand, or "
-                f"the home is another copy. Restore it, or {_ANEW}",
+                f"the home is another copy. Restore it, or {ANEW}",
             )
         )
 

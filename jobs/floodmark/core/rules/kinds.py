@@ -26,6 +26,7 @@ CODE = "code"  # the option of a stream or sink with the text of its class's mod
 SOURCES: dict[str, str] = {
     "delta": "floodmark.connectors.delta.kind:SOURCE",
     "files": "floodmark.connectors.sources.files.kind:SOURCE",
+    "iceberg": "floodmark.connectors.sources.iceberg.kind:SOURCE",
     "kafka": "floodmark.connectors.sources.kafka.kind:SOURCE",
     "postgres": "floodmark.connectors.sources.postgres.kind:SOURCE",
     "python": "floodmark.connectors.sources.python.kind:SOURCE",
@@ -37,6 +38,7 @@ SINKS: dict[str, str] = {
     "python": "floodmark.connectors.targets.python.kind:SINK",
     "kafka": "floodmark.connectors.targets.kafka.kind:SINK",
     "files": "floodmark.connectors.targets.files.kind:SINK",
+    "iceberg": "floodmark.connectors.targets.iceberg.kind:SINK",
 }
 
 

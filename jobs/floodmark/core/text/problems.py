@@ -125,6 +125,11 @@ def unknown(what: str, name: str, known: Collection[str]) -> str:
     return f"unknown {what} {name!r}: {hint}"
 
 
+def with_article(word: str) -> str:
+    """The word with `a` or `an` before it."""
+    return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"
+
+
 def shown_value(value: Any) -> str:
     """A value as messages show it; for one that may be or contain a secret, only its kind."""
     if value is None:

@@ -10,6 +10,7 @@ from floodmark.core.rules.kinds import once_only, sink_can, stream_can
 from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.sql.windows import grids
 from floodmark.core.sql.words.clock import at_clock
+from floodmark.core.text.problems import with_article
 
 if TYPE_CHECKING:
     from floodmark.core.sql.timecolumn import TimeColumn
@@ -24,7 +25,8 @@ def check_rewrites(rule: Rule) -> Iterator[Problem]:
         if stream.on_rewrite != "stop" and not stream_can(stream).rewrites:
             yield (
                 field,
-                f"expected none at a {stream.kind} source, which cannot say which rows were removed or changed",
+                f"expected none at {with_article(stream.kind)} source, which cannot say which rows were removed or "
+                "changed",
             )
         elif stream.on_rewrite != "stop" and rule.rebuild:
             yield field, "expected none with `rebuild: true`: each run reads what the source holds now"

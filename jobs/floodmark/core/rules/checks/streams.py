@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from floodmark.core.rules.checks.columns import Problem, check_expression
 from floodmark.core.rules.kinds import Start, source_can, stream_can
 from floodmark.core.rules.model import Rule, StartAt, Stream
+from floodmark.core.text.problems import with_article
 from floodmark.core.text.yamltree import Path as Field
 from floodmark.errors import SqlAt
 
@@ -37,8 +38,8 @@ def check_kinds(rule: Rule) -> Iterator[tuple[Field, str]]:
         if start not in can.starts:
             yield (
                 ("streams", name, "start"),
-                f"expected {' or '.join(sorted(can.starts))}, because a {stream.kind} source can start nowhere else; "
-                f"found {start}",
+                f"expected {' or '.join(sorted(can.starts))}, because {with_article(stream.kind)} source can start "
+                f"nowhere else; found {start}",
             )
         if rule.qos > can.qos:
             yield (

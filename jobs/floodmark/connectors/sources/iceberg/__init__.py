@@ -1,0 +1,1 @@
+"""Iceberg tables: their catalogues, and their columns."""

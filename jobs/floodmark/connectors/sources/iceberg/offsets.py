@@ -1,0 +1,101 @@
+"""Offsets in an Iceberg table: its snapshots, and which of them have rows to read. No catalogue, no file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+APPEND, SAME = "append", "replace"  # snapshots that add rows, and that have the same rows in other files
+
+
+@dataclass(frozen=True)
+class At:
+    """After a snapshot of the table with the UUID `of`; `snapshot` None: before the first row."""
+
+    of: str
+    snapshot: int | None = None
+    sequence: int = 0
+
+    def line(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, line: str) -> At:
+        found = json.loads(line)
+        return cls(found["of"], found["snapshot"], found["sequence"])
+
+
+@dataclass(frozen=True)
+class Step:
+    """A snapshot. parent: None of the first one; at: milliseconds since 1970; rows: that it added."""
+
+    snapshot: int
+    parent: int | None
+    sequence: int
+    at: int
+    operation: str
+    rows: int
+
+    @property
+    def words(self) -> str:
+        when = datetime.fromtimestamp(self.at / 1000, UTC).isoformat(timespec="seconds")
+        return f"snapshot {self.snapshot} ({self.operation}, {when})"
+
+    @property
+    def rewrites(self) -> bool:
+        return self.operation not in (APPEND, SAME)
+
+
+KEEP = "keep snapshots until they are read, or give the stream a landing"
+
+
+class Gone(Exception):
+    """Rows after an offset cannot be read any more. The text says why, and what to do."""
+
+
+def since(lineage: Iterable[Step], begin: At) -> list[Step]:
+    """The snapshots after `begin`, the oldest first. lineage: the newest one and its ancestors, as far as they exist.
+
+    From before the first row on, the first of them has all rows that there were then. Raises Gone.
+    """
+    found = list[Step]()
+    for one in lineage:
+        if one.snapshot == begin.snapshot:
+            return _appended(found)
+        found.append(one)
+        if begin.snapshot is None and one.rewrites:
+            break
+    if begin.snapshot is None or (found and found[-1].parent == begin.snapshot):
+        return _appended(found, begin.snapshot is None)
+    if not found or found[-1].sequence <= begin.sequence:  # the parent of one that remains may be forgotten
+        raise Gone(
+            f"expected snapshot {begin.snapshot}, which was read, before the newest one, found a table that was rolled "
+            "back. Make that snapshot current again, or start over with `floodmark reset`"
+        )
+    raise Gone(
+        f"expected the snapshots after {begin.snapshot}, found that those before {found[-1].snapshot} have expired. "
+        f"Start over with `floodmark reset`, and {KEEP}"
+    )
+
+
+def _appended(found: Sequence[Step], whole: bool = False) -> list[Step]:
+    """Oldest first. whole: the oldest one is read with all that was there."""
+    rewritten = next((one for one in reversed(found[:-1] if whole else found) if one.rewrites), None)
+    if rewritten is not None:
+        raise Gone(
+            f"expected a table to which rows are only appended, found {rewritten.words}, which removed or changed "
+            "rows. Start over with `floodmark reset`"
+        )
+    return list(reversed(found))
+
+
+def first_of(steps: Sequence[Step], most: int | None) -> Step:
+    """The last snapshot of an epoch with at most `most` rows (None: no limit), but at least one snapshot."""
+    rows = 0
+    for i, one in enumerate(steps):
+        rows += one.rows
+        if i and most is not None and rows > most:
+            return steps[i - 1]
+    return steps[-1]
