@@ -17,7 +17,7 @@ import pyarrow as pa
 from floodmark.audit.content.content import differences, rows_of
 from floodmark.audit.content.joined import total
 from floodmark.audit.content.rowhash import digest, row_hashes
-from floodmark.audit.effects.sinktables import Sink
+from floodmark.audit.effects.sinktables import Sink, other_sinks
 from floodmark.audit.evidence import Finding, Row, TableLog
 from floodmark.audit.logreader import store_of
 from floodmark.redaction import redacted
@@ -90,12 +90,17 @@ def _shipped(table: str, rows: Sequence[Row], upto: int) -> Iterator[Portion]:
         backfill = body if row.kind == "backfill" else backfill
         if row.kind not in ("commit", "backfilled"):
             continue
-        if row.kind == "commit" and row.epoch == 0 and not body.get("kept_output"):
+        if row.kind == "commit" and row.epoch == 0 and not body.get("kept_output") and not _stay(table, body):
             found = []
         written = body["tables"].get(table)
         if written is not None:
             found.append(Portion(written, backfill if row.kind == "backfilled" else None))
     yield from found
+
+
+def _stay(table: str, begun: Mapping[str, Any]) -> bool:
+    """Whether the text with which a generation begins has the target keep the rows of the one before."""
+    return other_sinks(json.loads(begun["rule"])["sinks"]).get(table, {}).get("on_reset") == "keep"
 
 
 def _differing(sink: Sink, log: TableLog, shipped: Sequence[Portion], found: Sequence[pa.RecordBatch]) -> Iterator[str]:

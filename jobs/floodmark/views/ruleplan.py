@@ -85,7 +85,7 @@ def plan_of(rule: Rule, folder: Path, root: Path) -> Plan:
         list(_errors(rule)),
         list(_expected(rule)),
         [_sink(sink) for sink in rule.sinks],
-        delivery(rule, kept_output, repeating(rule, root)),
+        delivery(rule, kept_output, repeating(rule, root), ledger.head.generation if ledger and ledger.head else 1),
         kept_output,
         list(_settings(rule, origins)),
         origins.variables(),
