@@ -283,7 +283,8 @@ def test_a_reset_that_keeps_rows_loses_none_that_was_not_shipped(
     at_once = replace(upkeep, how=CleanUp(keep_us=0, keep_log_us=0))
     work = [one for one in at_once.pending(flow.ledger(), flow.place)[0] if one.name.startswith("outbox/")]
     for one in work:  # the files of the first epoch go, those of the second stay
-        assert {file.name for file in one.files} == set(added_paths(one.address, 1))
+        goes = {file.name for file in one.files}
+        assert set(added_paths(one.address, 1)) <= goes and not set(added_paths(one.address, 2)) & goes
     assert len(work) == len(HOWS)
     assert shop.relays.ship().code == 0
     old = [_values(row) for rows in EPOCHS[:2] for row in rows]
