@@ -58,12 +58,19 @@ class Relays:
     @contextmanager
     def stopped_at(self, point: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         """A relay that has reached the point, and waits there; it is killed at the end unless it has ended."""
+        folders = ["--rules", str(self.root / "rules"), "--home", str(self.root / "home")]
+        with self.command_at(point, "relay", self.rule, *folders, *arguments) as process:
+            yield process
+
+    @contextmanager
+    def command_at(self, point: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        """The same, of any command."""
         marks = self.root / "marks"
         marks.mkdir(exist_ok=True)
         mark = marks / f"{self.rule}.{point}"
         mark.unlink(missing_ok=True)
         at = {"FLOODMARK_CRASH_AT": f"{self.rule}:{point}", "FLOODMARK_CRASH_MARKS": str(marks)}
-        process = self._started(*arguments, **at)
+        process = self._command(*arguments, **at)
         try:
             assert wait_until(mark.exists, process, LIMIT), process.communicate()[0]
             yield process

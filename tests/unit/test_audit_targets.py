@@ -35,6 +35,7 @@ class Delivered:
     sink: dict[str, Any] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     generation: int = 0
+    undelivered: dict[str, int] = field(default_factory=dict)
 
     @property
     def text(self) -> dict[str, Any]:
@@ -61,12 +62,20 @@ class Delivered:
             Row(seq, "commit", generation, f"t{generation}", epoch, 1, "run", "at", json.dumps(body), "", f"h{seq}")
         )
 
+    def again(self, *rows: tuple[int, int]) -> None:
+        """Refused rows are to come after all."""
+        seq = len(self.rows) + 1
+        body = json.dumps({"what": "redelivered", "redelivery": {"target": TABLE, "rows": rows}})
+        self.rows.append(Row(seq, "life", self.generation, f"t{self.generation}", 1, 1, "r", "at", body, "", f"h{seq}"))
+
     def findings(self, held: Rows, seq: int | None = None) -> list[Finding]:
         """What is found if the target holds these rows, and is at row `seq` (None: the newest)."""
         row = self.rows[-1 if seq is None else seq - 1]
         values = ("l", row.generation, row.token, row.epoch, row.seq, row.hash)
         has = Has(dict(zip(POSITION, values, strict=True)), held)
-        return list(check_target(TABLE, self.text, read_table(str(self.folder)), self.rows, "l", lambda _: has))
+        self.undelivered.clear()
+        log, aside = read_table(str(self.folder)), read_table(str(self.folder.with_name("undelivered")))
+        return list(check_target(TABLE, self.text, log, self.rows, "l", lambda _: has, aside, self.undelivered))
 
 
 @dataclass
@@ -113,3 +122,61 @@ def test_of_two_generations_that_stay_the_newest_row_of_a_key_counts(tmp_path: P
     found.epoch(1, [("a", 4), ("b", 3)])
     assert found.findings([("a", 5), ("b", 3)]) == []
     assert [one.verdict for one in found.findings([("a", 4), ("b", 3)])] == ["broken"]
+
+
+# --- Rows that the target refused
+
+
+def refuse(found: Delivered, *rows: tuple[int, int, str, int]) -> None:
+    """Each by its portion, its number there, and its values."""
+    seqs, numbers, ks, ns = zip(*rows, strict=True)
+    plain = table_of(list(zip(ks, ns, strict=True)))
+    if "key" in found.sink:
+        plain = plain.append_column("_floodmark_gone", pa.array([False] * len(rows)))
+    said: dict[str, list[Any]] = {"_reason": ["r"] * len(rows), "_generation": [1] * len(rows)}
+    said |= {"_epoch": [1] * len(rows), "_seq": list(seqs), "_number": list(numbers), "_at": [0] * len(rows)}
+    for name, values in said.items():
+        plain = plain.append_column(name, pa.array(values))
+    write_deltalake(str(found.folder.with_name("undelivered")), plain, mode="append")
+
+
+@pytest.mark.parametrize("key", [{}, {"key": ["k"]}])
+def test_a_target_lacks_what_it_refused_and_nothing_else(tmp_path: Path, key: dict[str, Any]) -> None:
+    found = Delivered(tmp_path / "outbox", key)
+    found.begin()
+    found.epoch(1, [("a", 1), ("b", 2), ("c", 3)])
+    found.epoch(2, [("d", 4)])
+    refuse(found, (2, 1, "b", 2), (3, 0, "d", 4))
+    assert found.findings([("a", 1), ("c", 3)]) == []
+    assert found.undelivered == {TABLE: 2}
+    for held in ([("a", 1)], [("a", 1), ("b", 2), ("c", 3)]):
+        assert [one.verdict for one in found.findings(held)] == ["broken"]
+    found.again((2, 1))
+    assert found.findings([("a", 1), ("c", 3)], seq=3) == []
+    assert found.findings([("a", 1), ("b", 2), ("c", 3)]) == []
+    assert found.undelivered == {TABLE: 1}
+    refuse(found, (4, 0, "b", 2))
+    assert found.findings([("a", 1), ("c", 3)]) == []
+
+
+def test_a_refused_row_that_its_outbox_has_not_is_told(tmp_path: Path) -> None:
+    found = Delivered(tmp_path / "outbox")
+    found.begin()
+    found.epoch(1, [("a", 1), ("b", 2)])
+    refuse(found, (2, 1, "b", 9))
+    [one] = found.findings([("a", 1)])
+    assert (one.verdict, "none of its outbox" in one.what) == ("broken", True)
+    found.again((2, 0))
+    [one] = found.findings([("a", 1)])
+    assert (one.verdict, "had not refused" in one.what) == ("broken", True)
+
+
+def test_without_the_outbox_sums_count_refused_rows(tmp_path: Path) -> None:
+    found = Delivered(tmp_path / "outbox")
+    found.begin()
+    found.epoch(1, [("a", 1), ("b", 2)])
+    refuse(found, (2, 1, "b", 2))
+    for file in found.folder.glob("*.parquet"):
+        file.unlink()
+    assert found.findings([("a", 1)]) == []
+    assert [one.verdict for one in found.findings([("a", 1), ("b", 2)])] == ["broken"]

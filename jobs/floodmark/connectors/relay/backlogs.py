@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from floodmark.connectors.relay.aside import Aside
 from floodmark.connectors.relay.contents import size_of
 from floodmark.connectors.relay.memory import Memory, recall
 from floodmark.core.protocol.places import PREFIX
 from floodmark.core.relay.portions import Portion, portions
 from floodmark.core.relay.positions import Position
+from floodmark.core.relay.redeliveries import waiting
 from floodmark.core.rules.kinds import targets
 from floodmark.errors import HistoryGone
 from floodmark.ledger.landings import OUTBOX, LandedTable, app_of
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 class Undelivered:
     """What a target has still to get. `bytes`: of its files; `oldest`: when the first of it was committed.
 
-    memory: the position that was last seen in the target, and the last fault.
+    memory: the position that was last seen in the target, and the last fault. refused: rows that it refused and has not
+    got since.
     """
 
     target: str
@@ -36,6 +39,7 @@ class Undelivered:
     bytes: int
     oldest: str | None
     memory: Memory
+    refused: int = 0
 
     def text(self) -> str:
         """For people."""
@@ -43,6 +47,9 @@ class Undelivered:
         if self.portions:
             epochs = "1 epoch" if self.portions == 1 else f"{self.portions} epochs"
             has += f"; {epochs} ({self.rows} rows, {self.bytes:,} bytes) not shipped, since {self.oldest}"
+        if self.refused:
+            rows = "1 row is" if self.refused == 1 else f"{self.refused} rows are"
+            has += f"; {rows} undelivered, because it refused {'it' if self.refused == 1 else 'them'}"
         fault = f"; the last attempt failed at {self.memory.fault_at}: {self.memory.fault}" if self.memory.fault else ""
         return f"{self.target}: {has}{fault}"
 
@@ -58,6 +65,7 @@ class Undelivered:
             "undelivered_rows": self.rows,
             "undelivered_bytes": self.bytes,
             "oldest_undelivered": self.oldest,
+            "refused_rows": self.refused,
             "error": self.memory.fault,
             "error_at": self.memory.fault_at,
         }
@@ -73,7 +81,17 @@ def _of(rule: Rule, sink: Sink, home: Home, ledger: LedgerReader | None) -> Unde
     memory = recall(folder)
     left = list(pending(rule, sink, memory, ledger))
     rows, size = sum(one.rows for one in left), sum(_size(folder, one) for one in left)
-    return Undelivered(sink.label, len(left), rows, size, left[0].at if left else None, memory)
+    refused = len(refused_by(sink, home, ledger))
+    return Undelivered(sink.label, len(left), rows, size, left[0].at if left else None, memory, refused)
+
+
+def refused_by(sink: Sink, home: Home, ledger: LedgerReader | None) -> set[tuple[int, int]]:
+    """The rows that a target refused and has not got since, each by its portion and its number there."""
+    found = Aside(str(sink.address), cast("Path", home.outbox(sink))).ids()
+    if not found or ledger is None:
+        return set()
+    rows = ledger.since(min(seq for seq, _ in found) - 1)
+    return waiting(found, rows, PREFIX + str(sink.address), ledger.id)
 
 
 def outboxes(rule: Rule, home: Home) -> list[LandedTable]:

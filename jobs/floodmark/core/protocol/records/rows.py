@@ -293,6 +293,15 @@ class Forgotten(Record):
     tables: dict[str, Left]
 
 
+class Redelivery(Record):
+    """Rows that a target refused, which it is to get after all. target: the ledger's name of its sink. rows: each by
+    the ledger's row of the portion, and its number there; in this order they come.
+    """
+
+    target: str
+    rows: tuple[tuple[int, int], ...]
+
+
 class Life(Record):
     """A step in the rule's lifecycle; `what`: which one. A retired rule cannot run until it has `returned`.
 
@@ -300,13 +309,13 @@ class Life(Record):
     generation); it is the intent that the row `dropped` completes. maintained: `tended`, by table. moved: `places`, the
     new addresses of sinks that have moved, by the ledger's names. failed: `said`, which check of the open epoch or
     backfill failed, and how; no run retries it until somebody has decided (recheck, a reset). forgetting: the intent
-    that the row `forgot`, with `forgotten`, completes.
+    that the row `forgot`, with `forgotten`, completes. redelivered: `redelivery`, what a relay ships once more.
     """
 
     format: int = FORMAT
     what: Literal[
         "retired", "returned", "renamed", "dropping", "dropped", "maintained", "moved", "failed", "recheck",
-        "forgetting", "forgot",
+        "forgetting", "forgot", "redelivered",
     ]  # fmt: skip
     name: str | None = Field(default=None, exclude_if=operator.not_)
     tables: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
@@ -315,6 +324,7 @@ class Life(Record):
     said: str | None = Field(default=None, exclude_if=operator.not_)
     forgetting: Forgetting | None = Field(default=None, exclude_if=operator.not_)
     forgotten: Forgotten | None = Field(default=None, exclude_if=operator.not_)
+    redelivery: Redelivery | None = Field(default=None, exclude_if=operator.not_)
 
 
 class Text(Record):
