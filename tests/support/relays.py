@@ -70,9 +70,15 @@ class Relays:
         mark = marks / f"{self.rule}.{point}"
         mark.unlink(missing_ok=True)
         at = {"FLOODMARK_CRASH_AT": f"{self.rule}:{point}", "FLOODMARK_CRASH_MARKS": str(marks)}
-        process = self._command(*arguments, **at)
-        try:
+        with self.at_work(*arguments, **at) as process:
             assert wait_until(mark.exists, process, LIMIT), process.communicate()[0]
+            yield process
+
+    @contextmanager
+    def at_work(self, *arguments: str, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A command that is running; it is killed at the end unless it has ended."""
+        process = self._command(*arguments, **env)
+        try:
             yield process
         finally:
             if process.poll() is None:
