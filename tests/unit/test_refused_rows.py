@@ -207,6 +207,7 @@ def test_a_class_says_which_rows_it_cannot_take(place: Path, name: str, qos: int
     rule, path = own(place, name, qos=qos)
     rule.epoch([event(1, n=2), event(1, n=3), event(1, n=4)])
     rule.epoch([event(1, n=5), event(1, n=6)])
+    assert "rows that it refuses go to its undelivered table" in rule.command("plan", "refused")[1]
     done = rule.relays.ship()
     assert (done.code, "3 rows of 2 portions shipped, 2 refused" in done.said) == (0, True), done.said
     assert [(n, row.split("/", 1)[1], token.split("/", 1)[1]) for n, row, token in lines(path)] == [

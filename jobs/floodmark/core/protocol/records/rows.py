@@ -33,7 +33,7 @@ from floodmark.core.rules.rule import Rule
 # Format of the rows' bodies; a reader refuses newer ones. 2: digests. 3: rejected and replayed rows. 4: backfills. 5:
 # rule lifecycle. 6: expectations, upkeep; new columns of streams, and what sinks take of a backfill's results. 7:
 # addresses of sinks' tables that have moved. 8: abandoned epochs, failed checks, an attempt's engine. 9: corrections,
-# commits that were passed over; rows that were forgotten.
+# commits that were passed over; rows that were forgotten; rows that a target gets after all.
 FORMAT = 9
 # A ledger that cannot be read cannot be reset either, because the reset is written into it.
 RESTORE = (
