@@ -221,6 +221,26 @@ def test_a_table_of_somebody_is_taken_over_if_it_fits(shop: Shop, table: str, sa
     assert bool(shop.rows("rows") if code == 0 else []) == (code == 0)
 
 
+def test_rows_that_a_table_refuses_are_proven_to_be_aside(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a ledger and outboxes that Spark wrote; the rule file was edited since."""
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", shop.uri)
+    path = shop.flow.root / "rules" / "delivered.yaml"
+    path.write_text(path.read_text().replace("table: rows", "table: rows\n  on_error: dead"))
+    shop.run(f"CREATE TABLE rows ({TYPED}, CONSTRAINT small CHECK (n < 9))")
+    folders = ["--rules", str(shop.flow.root / "rules"), "--home", str(shop.flow.home)]
+    name = ["delivered", "--target", "public.rows", *folders]
+    done = shop.relays.ship()
+    refused = sum(row["n"] >= 9 for row in rows_of(shop.flow.sink(0)))
+    assert (done.code, f"{refused} refused and set aside" in done.said, refused) == (0, True, 3), done.said
+    assert _certified(shop) == ("proven", [])
+    assert f"{refused} rows undelivered" in shop.relays.command("audit", "delivered", "--deep", *folders[2:]).said
+    assert f"{refused} rows are undelivered" in shop.relays.command("status", "delivered", *folders).said
+    shop.run("ALTER TABLE rows DROP CONSTRAINT small")
+    assert shop.relays.command("undelivered", "replay", *name).code == 0
+    assert shop.has_all()
+    assert _certified(shop) == ("proven", [])
+
+
 @pytest.mark.parametrize(
     ("uri", "said"),
     [

@@ -12,11 +12,14 @@ from deltalake import DeltaTable, write_deltalake
 from support.flow import event
 from support.outboxed import Outboxed
 from test_portions import LEDGER, SINK, at, begins, commit, ended
+from typer.testing import CliRunner
 
+from floodmark.cli.app import app
 from floodmark.connectors.ports.target import Operation
 from floodmark.connectors.relay.aside import Aside, Refusal
 from floodmark.connectors.relay.contents import picked, without
 from floodmark.core.protocol.records.rows import Life, Redelivery, Row
+from floodmark.core.relay import redeliveries
 from floodmark.core.relay.portions import Portion, Replaced, portions
 from floodmark.core.relay.positions import Position
 from floodmark.core.relay.redeliveries import RefusedRow, still_due, waiting
@@ -242,3 +245,22 @@ def test_at_a_lower_qos_the_rest_of_the_portion_is_delivered_too(place: Path, qo
     assert rule.relays.ship().code == 0
     assert [n for n, *_ in lines(path)] == [2, 4]
     assert rule.undelivered() == [(3, 1, 3)]
+
+
+def test_many_rows_are_replayed_by_several_rows_of_the_ledger(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule, path = own(place, "Again", qos=1)
+    rule.epoch([event(1, n=3), event(1, n=4), event(1, n=5), event(1, n=7)])
+    assert rule.relays.ship().code == 0
+    path.with_suffix(".takes").touch()
+    monkeypatch.setattr(redeliveries, "MOST", 2)
+    folders = ["--rules", str(place / "rules"), "--home", str(rule.flow.home)]
+    done = CliRunner().invoke(app, ["undelivered", "replay", "refused", "--json", *folders])
+    assert (done.exit_code, json.loads(done.stdout)["rows"]) == (0, 3), done.output
+    assert [(n, row.split("/", 1)[1]) for n, row, _ in lines(path)] == [
+        (4, "3/1"), (3, "4/0"), (5, "4/1"), (7, "5/0"),
+    ]  # fmt: skip
+    done = CliRunner().invoke(app, ["undelivered", "refused", "list", "--json", *folders])
+    found = json.loads(done.stdout)
+    assert (found["rows"], sorted(one["_replayed"] for one in found["shown"])) == (3, [4, 4, 5])
+    dry = CliRunner().invoke(app, ["undelivered", "replay", "refused", "--dry-run", "--json", *folders])
+    assert (json.loads(dry.stdout)["rows"], json.loads(dry.stdout)["done"]) == (0, True)
