@@ -301,13 +301,13 @@ def test_a_reset_is_refused_unless_rows_are_kept(broker: Broker, place: Path, sp
 def test_records_that_are_too_large_are_set_aside_and_replayed(
     broker: Broker, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is large by itself, but not once it is compressed, is sent."""
+    """The third has just enough room: by a rough count it is too large."""
     monkeypatch.setenv("FLOODMARK_CONN_SHOP", f"kafka://{broker.servers}")
     env = {"FLOODMARK_CONN_SHOP": f"kafka://{broker.servers}"}
     rule = Outboxed(place, {"kafka": {**SHOP, "topic": "large"}, "on_error": "dead"}, env)
     broker.create("large", 1, **{"max.message.bytes": "4000"})
     noise = "".join(chr(0x4E00 + number * number % 9973) for number in range(3000))
-    rule.epoch([event(1, "a", n=1), event(1, noise, n=2), event(1, "b" * 3000, n=3), event(1, noise[::-1], n=4)])
+    rule.epoch([event(1, "a", n=1), event(1, noise, n=2), event(1, "b" * 3700, n=3), event(1, noise[::-1], n=4)])
     for point in ("relay.refused", "relay.sent"):
         rule.relays.killed_at(point)
     done = rule.relays.ship()
