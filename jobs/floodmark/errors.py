@@ -23,6 +23,7 @@ FloodmarkError
     ├── HistoryGone         data that recovery needs is gone
     ├── SourceBroken        a source breaks a promise of its kind
     ├── InputFault          the SQL fails on a row of the input, or gives rows that a sink cannot take
+    │   └── Undeliverable   raised by a class of one's own that is a target: these rows it cannot take
     ├── ProcessFault        the rule's class fails on a row of the input, or does something that no class may do
     ├── Stale               results are older, or more rows late, than the rule allows; committed epochs remain
     ├── LedgerBroken        the ledger contradicts itself or its tables, or cannot be read
@@ -30,6 +31,8 @@ FloodmarkError
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from floodmark.redaction import redacted
 
@@ -151,6 +154,18 @@ class SourceBroken(Final):
 
 class InputFault(Final):
     """The SQL fails on a row of the input, or gives rows that a sink cannot take."""
+
+
+class Undeliverable(InputFault):
+    """For a class of one's own to raise: rows of a batch that its target cannot take. `rows`: number in the batch (from
+    0) -> reason. Nothing of the batch may have an effect then.
+    """
+
+    def __init__(self, rows: Mapping[int, str]):
+        said = "; ".join(f"row {number}: {why}" for number, why in list(rows.items())[:3])
+        super().__init__(said or "no row is named")
+        self.rows = dict(rows)
+        self.token = ""  # of the batch, once the relay knows it
 
 
 class ProcessFault(Final):

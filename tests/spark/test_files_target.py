@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 from support.deliveries import EPOCHS, Copied, flow_of, in_order, run_all
 from support.flow import Flow
-from support.running import reset, run
+from support.running import abandon, crash, reset, run
 
+from floodmark.audit.certificate import audit
 from floodmark.connectors.ports.target import Layout
+from floodmark.connectors.relay.holding import held_by
 from floodmark.connectors.targets.files.options import WrittenFolder
 from floodmark.connectors.targets.files.target import FilesTarget
 from floodmark.core.text.ddl import columns_of
@@ -174,6 +177,28 @@ def test_a_folder_of_somebody_is_named(shop: Shop) -> None:
     (shop.files / "json").write_text("")
     done = shop.relays.ship("--target", "json")
     assert (done.code, "it cannot be read or written: " in done.said) == (1, True), done.said
+
+
+def test_an_abandoned_epoch_leaves_the_target_as_it_was(place: Path, spark: SparkSession) -> None:
+    """The epoch has written the outboxes, and was not committed."""
+    flow = made(place)
+    shop = Shop(flow, place)
+    flow.arrive(EPOCHS[0])
+    run(spark, flow)
+    assert shop.relays.ship().code == 0
+    flow.arrive(EPOCHS[1])
+    assert crash(spark, flow, "commit.before")
+    assert shop.relays.ship().said.count("nothing new") == 3
+    abandon(spark, flow)
+    assert shop.relays.ship().said.count("nothing new") == 3
+    assert [shop.rows(one) for one in FORMATS] == [in_order(EPOCHS[0])] * 3
+    run(spark, flow)
+    assert (flow.ledger().begun.abandoned, flow.ledger().begun.epoch) == ((2,), 3)
+    assert shop.relays.ship().code == 0
+    assert shop.has_all()
+    found = audit(flow.name, flow.home, deep=True, targets=partial(held_by, flow.place))
+    assert found is not None
+    assert (found.verdict, found.findings) == ("proven", [])
 
 
 def test_a_reset_takes_files_away_and_ships_all_again(place: Path, spark: SparkSession) -> None:

@@ -11,10 +11,15 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AlterConfigOpType as OpType,
+)
+from confluent_kafka.admin import ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 from pyspark.sql import SparkSession
 from support.deliveries import EPOCHS, KEYED, Copied, flow_of, in_order, run_all
-from support.flow import Flow
+from support.flow import Flow, event
 from support.kafka import Broker, served
+from support.outboxed import Outboxed
 from support.relays import Relays
 from support.running import reset, run
 
@@ -291,6 +296,35 @@ def test_a_reset_is_refused_unless_rows_are_kept(broker: Broker, place: Path, sp
     assert {dict(one.headers())["floodmark.generation"] for one in shop.records("rows")} == {b"1", b"2"}
     assert shop.current() == shop.expected(2)
     _clear(broker)
+
+
+def test_records_that_are_too_large_are_set_aside_and_replayed(
+    broker: Broker, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third has just enough room: by a rough count it is too large."""
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", f"kafka://{broker.servers}")
+    env = {"FLOODMARK_CONN_SHOP": f"kafka://{broker.servers}"}
+    rule = Outboxed(place, {"kafka": {**SHOP, "topic": "large"}, "on_error": "dead"}, env)
+    broker.create("large", 1, **{"max.message.bytes": "4000"})
+    noise = "".join(chr(0x4E00 + number * number % 9973) for number in range(3000))
+    rule.epoch([event(1, "a", n=1), event(1, noise, n=2), event(1, "b" * 3700, n=3), event(1, noise[::-1], n=4)])
+    for point in ("relay.refused", "relay.sent"):
+        rule.relays.killed_at(point)
+    done = rule.relays.ship()
+    assert (done.code, "2 rows of 1 portion shipped, 2 refused" in done.said) == (0, True), done.said
+    assert [n for *_, n in rule.undelivered()] == [2, 4]
+    assert rule.certified() == ([], {rule.name: 2})
+    change = ConfigResource(ConfigResource.Type.TOPIC, "large")
+    change.add_incremental_config(ConfigEntry("max.message.bytes", "40000", incremental_operation=OpType.SET))
+    broker.admin.incremental_alter_configs([change])[change].result(10)
+    code, said = rule.command("undelivered", "replay", rule.flow.name)
+    assert (code, "2 rows of 1 portion shipped" in said) == (0, True), said
+    assert rule.certified() == ([], {})
+    records = Shop(rule.flow, place, broker).records("large")
+    found = [(json.loads(one.value())["n"], dict(one.headers())["floodmark.row"].decode()) for one in records]
+    assert [(n, row.split("/", 1)[1]) for n, row in found] == [(1, "3/0"), (3, "3/2"), (2, "4/0"), (4, "4/1")]
+    for topic in ("large", MARKERS):
+        broker.delete(topic)
 
 
 def test_partitions_of_the_topics_of_this_test_differ() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,11 @@ from support.running import backfill, reset, run
 from floodmark.audit.certificate import audit
 from floodmark.connectors.relay import room
 from floodmark.connectors.relay.holding import held_by
+from floodmark.core.rules.model import CleanUp
 from floodmark.errors import OutboxFull
+from floodmark.ledger.delta.datafiles import added_paths
 from floodmark.proving.play.processes import wait_until
+from floodmark.views.needs import maintenance_of
 
 HOWS: dict[str, dict[str, Any]] = {
     "rows": {},
@@ -217,6 +221,26 @@ def test_a_table_of_somebody_is_taken_over_if_it_fits(shop: Shop, table: str, sa
     assert bool(shop.rows("rows") if code == 0 else []) == (code == 0)
 
 
+def test_rows_that_a_table_refuses_are_proven_to_be_aside(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a ledger and outboxes that Spark wrote; the rule file was edited since."""
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", shop.uri)
+    path = shop.flow.root / "rules" / "delivered.yaml"
+    path.write_text(path.read_text().replace("table: rows", "table: rows\n  on_error: dead"))
+    shop.run(f"CREATE TABLE rows ({TYPED}, CONSTRAINT small CHECK (n < 9))")
+    folders = ["--rules", str(shop.flow.root / "rules"), "--home", str(shop.flow.home)]
+    name = ["delivered", "--target", "public.rows", *folders]
+    done = shop.relays.ship()
+    refused = sum(row["n"] >= 9 for row in rows_of(shop.flow.sink(0)))
+    assert (done.code, f"{refused} refused and set aside" in done.said, refused) == (0, True, 3), done.said
+    assert _certified(shop) == ("proven", [])
+    assert f"{refused} rows undelivered" in shop.relays.command("audit", "delivered", "--deep", *folders[2:]).said
+    assert f"{refused} rows are undelivered" in shop.relays.command("status", "delivered", *folders).said
+    shop.run("ALTER TABLE rows DROP CONSTRAINT small")
+    assert shop.relays.command("undelivered", "replay", *name).code == 0
+    assert shop.has_all()
+    assert _certified(shop) == ("proven", [])
+
+
 @pytest.mark.parametrize(
     ("uri", "said"),
     [
@@ -257,6 +281,41 @@ def test_a_reset_empties_the_target_and_ships_all_again(
     run(spark, flow)
     assert shop.relays.ship().code == 0
     assert shop.has_all()
+
+
+def test_a_reset_that_keeps_rows_loses_none_that_was_not_shipped(
+    server: Server, place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upkeep leaves them between the reset and the relay. The certificate knows the rows of both generations."""
+    flow = flow_of(place)
+    for sink in flow.settings["sinks"][: len(HOWS)]:
+        sink["on_reset"] = "keep"
+    flow.settings["epoch"] = {"max_files": 1}
+    shop = Shop(server, place, flow)
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", shop.uri)
+    flow.arrive(EPOCHS[0])
+    run(spark, flow)
+    assert shop.relays.ship().code == 0
+    flow.arrive(EPOCHS[1])
+    run(spark, flow)
+    reset(spark, flow)
+    upkeep = maintenance_of(flow.name, flow.ledger().begun, [flow.rule()], flow.home)
+    at_once = replace(upkeep, how=CleanUp(keep_us=0, keep_log_us=0))
+    work = [one for one in at_once.pending(flow.ledger(), flow.place)[0] if one.name.startswith("outbox/")]
+    for one in work:  # the files of the first epoch go, those of the second stay
+        goes = {file.name for file in one.files}
+        assert set(added_paths(one.address, 1)) <= goes and not set(added_paths(one.address, 2)) & goes
+    assert len(work) == len(HOWS)
+    assert shop.relays.ship().code == 0
+    old = [_values(row) for rows in EPOCHS[:2] for row in rows]
+    assert sorted(shop.rows("rows"), key=str) == sorted(old, key=str)
+    run(spark, flow)
+    assert shop.relays.ship().code == 0
+    assert sorted(shop.rows("rows"), key=str) == sorted(old * 2, key=str)
+    assert _certified(shop) == ("proven", [])
+    shop.run("DELETE FROM rows WHERE ctid = (SELECT min(ctid) FROM rows)")
+    [(table, said)] = _certified(shop)[1]
+    assert (table, "1 missing, 0 too many" in said) == ("sink/postgres://shop/public.rows", True)
 
 
 def test_backfills_and_corrections_follow_through(server: Server, place: Path, spark: SparkSession) -> None:

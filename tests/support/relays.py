@@ -58,14 +58,27 @@ class Relays:
     @contextmanager
     def stopped_at(self, point: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         """A relay that has reached the point, and waits there; it is killed at the end unless it has ended."""
+        folders = ["--rules", str(self.root / "rules"), "--home", str(self.root / "home")]
+        with self.command_at(point, "relay", self.rule, *folders, *arguments) as process:
+            yield process
+
+    @contextmanager
+    def command_at(self, point: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        """The same, of any command."""
         marks = self.root / "marks"
         marks.mkdir(exist_ok=True)
         mark = marks / f"{self.rule}.{point}"
         mark.unlink(missing_ok=True)
         at = {"FLOODMARK_CRASH_AT": f"{self.rule}:{point}", "FLOODMARK_CRASH_MARKS": str(marks)}
-        process = self._started(*arguments, **at)
-        try:
+        with self.at_work(*arguments, **at) as process:
             assert wait_until(mark.exists, process, LIMIT), process.communicate()[0]
+            yield process
+
+    @contextmanager
+    def at_work(self, *arguments: str, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A command that is running; it is killed at the end unless it has ended."""
+        process = self._command(*arguments, **env)
+        try:
             yield process
         finally:
             if process.poll() is None:

@@ -41,7 +41,7 @@ def opened(flow: Flow, wrote_to: int = 2) -> Ledger:
 
 def seen(flow: Flow, ledger: Ledger) -> list[SinkState]:
     assert ledger.head is not None
-    return inspect_sinks(ledger.head, flow.rule(), ledger.id, {})
+    return inspect_sinks(ledger.head, flow.rule(), flow.place, ledger.id, {})
 
 
 def call(flow: Flow, *words: str, code: int = 0) -> str:

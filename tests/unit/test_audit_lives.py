@@ -26,6 +26,8 @@ def turned(*turns: str, more: bool = False) -> World:
         (["retired"], False),
         (["retired", "returned"], True),
         (["renamed"], True),
+        (["redelivered"], True),
+        (["retired", "redelivered", "returned"], True),
         (["renamed", "retired", "renamed", "returned"], True),
     ],
 )
@@ -43,6 +45,7 @@ def test_turns_that_follow_are_proven(turns: list[str], more: bool) -> None:
         (["retired", "dropped"], False, "is dropped at a moment"),
         (["retired", "dropping", "returned"], False, "is returned at a moment"),
         (["retired", "dropping", "renamed"], False, "is renamed at a moment"),
+        (["retired", "dropping", "redelivered"], False, "is redelivered at a moment"),
         (["vanished"], False, "cannot be read"),
     ],
 )

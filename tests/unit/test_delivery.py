@@ -44,3 +44,14 @@ def test_kept_output_makes_a_delta_sink_at_least_once_without_refusing_it() -> N
 def test_kept_output_does_not_strengthen_at_most_once() -> None:
     [found] = delivery(rule("delta", 0), kept_output=True)
     assert found.delivery == "at most once"
+
+
+def test_a_target_that_keeps_its_rows_in_a_reset_is_at_least_once_from_then_on() -> None:
+    target = {"kind": "postgres", "address": "postgres://shop/public.rows", "options": {"connection": "shop"}}
+    kept, emptied = Sink(**target, on_reset="keep"), Sink(**target)
+    both = rule("delta", 2).model_copy(update={"sinks": (kept, emptied)})
+    assert [one.delivery for one in delivery(both)] == ["exactly once"] * 2
+    [first, second] = delivery(both, generation=2)
+    assert (first.delivery, first.weakest, first.refused) == ("at least once", "sink", False)
+    assert "come again (`on_reset: keep`)" in str(first.fix)
+    assert (second.delivery, second.fix) == ("exactly once", None)

@@ -16,7 +16,19 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Restated
 from floodmark.core.protocol.records.head import Head, head_at, read_head
 from floodmark.core.protocol.records.headtext import head_from_text, head_to_text
-from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Life, Lost, Replay, Row, Seal, Written, text_of
+from floodmark.core.protocol.records.rows import (
+    Commit,
+    Counts,
+    Intent,
+    Life,
+    Lost,
+    Redelivery,
+    Replay,
+    Row,
+    Seal,
+    Written,
+    text_of,
+)  # fmt: skip
 from floodmark.core.protocol.recovery import ATTEMPTS, Gate, at_the_gate, backfill_version, check_tables, check_unfailed
 from floodmark.core.rules.rule import Rule, Sink, Stream
 from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed, VerifyFailed
@@ -135,6 +147,18 @@ def test_a_seal_decides_on_a_failed_check_too(ledger: Ledger) -> None:
 def test_no_check_can_fail_or_be_repeated_where_nothing_is_open(ledger: Ledger, life: Life) -> None:
     with pytest.raises(LedgerBroken, match=f"cannot be {life.what}"):
         ledger.live(life)
+
+
+def test_rows_that_a_target_gets_after_all_are_named_before_a_seal(ledger: Ledger) -> None:
+    """Also while an epoch is open: it stays open."""
+    rows = Redelivery(target="sink/postgres://shop/public.rows", rows=((2, 0), (2, 5)))
+    opened = ledger.intend(intent(1))
+    assert ledger.live(Life(what="redelivered", redelivery=rows)).open == opened.open
+    with pytest.raises(LedgerBroken, match="cannot be redelivered"):
+        ledger.live(Life(what="redelivered"))
+    ledger.seal(Seal(why="reset", successor=2, token="other", keep_output=False, discarded=1))
+    with pytest.raises(LedgerBroken, match="cannot be redelivered"):
+        ledger.live(Life(what="redelivered", redelivery=rows))
 
 
 def test_the_head_knows_the_epochs_that_read_dead_rows_and_no_other_intent_hashes_anew(ledger: Ledger) -> None:

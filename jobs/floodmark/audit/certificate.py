@@ -34,6 +34,7 @@ class Certificate:
     findings: list[Finding]
     generations: list[Generation] = field(default_factory=list)
     tables: dict[str, Tally] = field(default_factory=dict)
+    undelivered: dict[str, int] = field(default_factory=dict)  # rows that a target refused and lacks, by its name
 
     @property
     def verdict(self) -> Verdict:
@@ -48,6 +49,7 @@ class Certificate:
             "ledger": {"id": self.ledger, "rows": self.rows, "head": self.head},
             "generations": [_generation(one) for one in self.generations],
             "tables": {name: asdict(tally) for name, tally in sorted(self.tables.items())},
+            "undelivered": self.undelivered,
             "findings": [asdict(finding) for finding in self.findings],
         }
 
@@ -98,7 +100,7 @@ def audit(
     try:
         effects = _follow(certificate, found, root, accounts)
         if deep and targets is not None:
-            certificate.findings += _of_targets(found, effects, targets)
+            certificate.findings += _of_targets(certificate, found, root, effects, targets)
     except Exception as fault:  # whatever forged rows or metadata lead to: it is never the end of an audit
         what = redacted(f"ledger and logs cannot be followed ({type(fault).__name__}: {fault})")
         certificate.findings.append(Finding("broken", what))
@@ -125,8 +127,10 @@ def _follow(certificate: Certificate, found: logreader.LedgerRead, root: str, ac
     return effects
 
 
-def _of_targets(found: logreader.LedgerRead, effects: Effects, targets: Targets) -> Iterator[Finding]:
-    """What the targets of the newest text have."""
+def _of_targets(
+    certificate: Certificate, found: logreader.LedgerRead, root: str, effects: Effects, targets: Targets
+) -> Iterator[Finding]:
+    """What the targets of the newest text have, and what they refused."""
     story = effects.story
     for table, sink in targets_in(story).items():
         newest = story.generations[-1].number
@@ -137,7 +141,10 @@ def _of_targets(found: logreader.LedgerRead, effects: Effects, targets: Targets)
             )
             yield Finding("unknown", f"{what}be told any more which rows the target has to hold", table=table)
             continue
-        yield from check_target(table, sink, effects.tables.log(table, newest), found.rows, found.id, targets)
+        log, aside = effects.tables.log(table, newest), f"{root}/{sink['outbox']}".replace("/outbox/", "/undelivered/")
+        refused = logreader.read_table(aside)
+        counts = certificate.undelivered
+        yield from check_target(table, sink, log, found.rows, found.id, targets, refused, counts)
 
 
 def _nothing(rows: list[Row]) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,11 +18,13 @@ import pyarrow as pa
 from floodmark.audit.content.content import differences, rows_of
 from floodmark.audit.content.joined import total
 from floodmark.audit.content.rowhash import digest, row_hashes
-from floodmark.audit.effects.sinktables import Sink
+from floodmark.audit.effects.sinktables import Sink, other_sinks
 from floodmark.audit.evidence import Finding, Row, TableLog
 from floodmark.audit.logreader import store_of
 from floodmark.redaction import redacted
 
+Id = tuple[int, int]  # a row of a portion: the ledger's row, and the number there
+ASIDE = ("_reason", "_generation", "_epoch", "_seq", "_number", "_at")  # what is said of a refused row
 GONE = "_floodmark_gone"  # the column of an outbox that says whether a row takes its key's row away
 POSITION = ("ledger", "generation", "token", "epoch", "seq", "hash")
 
@@ -39,16 +42,59 @@ Targets = Callable[[Sink], Held]
 
 @dataclass(frozen=True)
 class Portion:
-    """What one row of the ledger has for a target: the outbox's commit; the backfill that it ends, if it does."""
+    """What one row of the ledger has for a target: the outbox's commit; the backfill that it ends, if it does. again:
+    rows that the target refused, in place of the outbox's."""
 
-    written: Mapping[str, Any]
+    seq: int
+    written: Mapping[str, Any] | None
     backfill: Mapping[str, Any] | None
+    again: tuple[Id, ...] = ()
+
+
+@dataclass(frozen=True)
+class Aside:
+    """Rows that a target refused, by their portion's row of the ledger and their number in the portion."""
+
+    table: pa.Table | None = None
+
+    @cached_property
+    def places(self) -> dict[Id, int]:
+        """Where each is in the table."""
+        if self.table is None:
+            return {}
+        ids = zip(self.table["_seq"].to_pylist(), self.table["_number"].to_pylist(), strict=True)
+        return {one: place for place, one in enumerate(ids)}
+
+    def numbers(self, seq: int) -> set[int]:
+        return {number for one, number in self.places if one == seq}
+
+    def rows(self, ids: Sequence[Id]) -> pa.Table:
+        """These rows, in this order, without what is said of them. Raises KeyError."""
+        assert self.table is not None or not ids
+        if self.table is None:
+            return pa.table({})
+        return self.table.take([self.places[one] for one in ids]).drop_columns(list(ASIDE))
+
+    def undelivered(self, shipped: Sequence[Portion]) -> list[Id]:
+        """Those that these portions have left out, and that none of them has brought after all."""
+        again = {one for portion in shipped for one in portion.again}
+        seqs = {portion.seq for portion in shipped}
+        return sorted(one for one in self.places if one[0] in seqs and one not in again)
 
 
 def check_target(
-    table: str, sink: Sink, log: TableLog, rows: Sequence[Row], ledger: str, targets: Targets
+    table: str,
+    sink: Sink,
+    log: TableLog,
+    rows: Sequence[Row],
+    ledger: str,
+    targets: Targets,
+    refused: TableLog,
+    undelivered: dict[str, int],
 ) -> Iterator[Finding]:
-    """What a target lacks or has too much. `table`: the ledger's name of the sink; `log`: its outbox's."""
+    """What a target lacks or has too much. `table`: the ledger's name of the sink; `log`: its outbox's; `refused`: that
+    of the rows that it refused. undelivered: gets the number of those that it lacks.
+    """
     try:
         held = targets(sink)
         position = held.position
@@ -57,12 +103,22 @@ def check_target(
             yield Finding("broken" if wrong else "unknown", wrong or "nothing has been shipped yet", table=table)
             return
         shipped = list(_shipped(table, rows, int(position["seq"])))
-        found = list(held.rows())
-        yield from (Finding("broken", what, table=table) for what in _differing(sink, log, shipped, found))
+        found, aside = list(held.rows()), _aside(refused)
+        yield from (Finding("broken", what, table=table) for what in _differing(sink, log, shipped, found, aside))
+        lacks = len(aside.undelivered(shipped))
+        undelivered.update({table: lacks} if lacks else {})
     except _Unknown as fault:
         yield Finding("unknown", str(fault), table=table)
     except Exception as fault:  # of a kind that the auditor does not know: a server that is down, a missing module
         yield Finding("unknown", redacted(f"it cannot be asked ({type(fault).__name__}: {fault})"), table=table)
+
+
+def _aside(log: TableLog) -> Aside:
+    if log.id is None:
+        return Aside()
+    store = store_of(log.address)
+    parts = [rows_of(store, path, log.types) for path in log.live]
+    return Aside(pa.concat_tables(parts, promote_options="default") if parts else None)
 
 
 class _Unknown(Exception):
@@ -88,31 +144,42 @@ def _shipped(table: str, rows: Sequence[Row], upto: int) -> Iterator[Portion]:
             break
         body = json.loads(row.body)
         backfill = body if row.kind == "backfill" else backfill
+        again = body.get("redelivery") if row.kind == "life" else None
+        if again is not None and again["target"] == table:
+            found.append(Portion(row.seq, None, None, tuple((seq, number) for seq, number in again["rows"])))
         if row.kind not in ("commit", "backfilled"):
             continue
-        if row.kind == "commit" and row.epoch == 0 and not (body.get("kept_output") or _keeps(body, table)):
+        if row.kind == "commit" and row.epoch == 0 and not body.get("kept_output") and not _stay(table, body):
             found = []
         written = body["tables"].get(table)
         if written is not None:
-            found.append(Portion(written, backfill if row.kind == "backfilled" else None))
+            found.append(Portion(row.seq, written, backfill if row.kind == "backfilled" else None))
     yield from found
 
 
-def _keeps(begun: Mapping[str, Any], table: str) -> bool:
-    """Whether the rule's text, as a generation begins, says that a reset leaves the target's rows there."""
-    sinks = json.loads(begun["rule"])["sinks"] if "rule" in begun else ()
-    return any(one.get("on_reset") == "keep" and f"sink/{one.get('address')}" == table for one in sinks)
+def _stay(table: str, begun: Mapping[str, Any]) -> bool:
+    """Whether the text with which a generation begins has the target keep the rows of the one before."""
+    return other_sinks(json.loads(begun["rule"])["sinks"]).get(table, {}).get("on_reset") == "keep"
 
 
-def _differing(sink: Sink, log: TableLog, shipped: Sequence[Portion], found: Sequence[pa.RecordBatch]) -> Iterator[str]:
+def _differing(
+    sink: Sink, log: TableLog, shipped: Sequence[Portion], found: Sequence[pa.RecordBatch], aside: Aside
+) -> Iterator[str]:
     """Rows that the target lacks, and rows that it has too much."""
+    lost = [one for portion in shipped for one in portion.again if one not in aside.places]
+    if lost:
+        seq, number = lost[0]
+        yield f"it got rows again that it had not refused, such as row {number} of what row {seq} of the ledger has"
+        return
     if not _can_replay(log, shipped):
-        yield from _by_sums(sink, shipped, found)
+        yield from _by_sums(sink, shipped, found, aside)
         return
     columns = [one.backfill["column"] for one in shipped if one.backfill and one.backfill["column"]]
-    replay = _Replay(sink, log, columns[0] if columns else None)
+    replay = _Replay(sink, log, aside, columns[0] if columns else None)
     for one in shipped:
         replay.apply(one)
+    if replay.foreign:
+        yield f"{replay.foreign} rows that it refused are none of its outbox: somebody changed their table"
     there = Counter(int(one) for batch in found for one in row_hashes(batch, computed=False))
     wanted = replay.hashes()
     lacking, more = sum((wanted - there).values()), sum((there - wanted).values())
@@ -127,18 +194,20 @@ def _differing(sink: Sink, log: TableLog, shipped: Sequence[Portion], found: Seq
 
 def _can_replay(log: TableLog, shipped: Sequence[Portion]) -> bool:
     """Whether all files of these portions are there."""
-    entries = [log.at(int(one.written["commit"])) for one in shipped]
+    entries = [log.at(int(one.written["commit"])) for one in shipped if one.written is not None]
     return all(one is not None for one in entries) and all(
         file.path in log.present for one in entries if one is not None for file in one.files_with_rows
     )
 
 
-def _by_sums(sink: Sink, shipped: Sequence[Portion], found: Sequence[pa.RecordBatch]) -> Iterator[str]:
-    """By the digests in the ledger alone, which add up."""
+def _by_sums(sink: Sink, shipped: Sequence[Portion], found: Sequence[pa.RecordBatch], aside: Aside) -> Iterator[str]:
+    """By the digests in the ledger alone, which add up: to the rows that it has, and those that it refused."""
     if sink.get("key") or any(one.backfill for one in shipped):
         raise _Unknown("its rows cannot be compared: the outbox no longer has all of them (`outbox: {keep: ...}`)")
-    known = total([one.written["digest"] for one in shipped])
-    rows = pa.Table.from_batches(found) if found else None
+    known = total([one.written["digest"] for one in shipped if one.written is not None])
+    lacks = aside.undelivered(shipped)
+    parts = [*(pa.Table.from_batches([one]) for one in found), *([aside.rows(lacks)] if lacks else [])]
+    rows = pa.concat_tables(parts, promote_options="permissive") if parts else None
     if rows is None:
         if known["rows"]:
             yield f"it holds other rows than the ledger says ({known['rows']} rows, found 0)"
@@ -153,13 +222,16 @@ class _Replay:
     """The rows that a target has to hold, from its outbox's files. Each is (hash, time, order), by key or number.
 
     time: in the column by which backfills replace, in microseconds. order: of two rows with one key the larger stays.
+    foreign: refused rows that are not those of the outbox.
     """
 
     sink: Sink
     log: TableLog
+    aside: Aside
     column: str | None = None  # the one by which backfills replace
     held: dict[Any, tuple[int, int | None, Any]] = field(default_factory=dict)
     count: int = 0
+    foreign: int = 0
 
     def hashes(self) -> Counter[int]:
         return Counter(one for one, _, _ in self.held.values())
@@ -168,9 +240,31 @@ class _Replay:
         interval = None if one.backfill is None or one.backfill["begin"] == one.backfill["end"] else one.backfill
         if interval is not None:
             self._make_room(interval)
+        for table in self._left(one):
+            self._add(table, one.backfill is not None)
+
+    def _left(self, one: Portion) -> Iterator[pa.Table]:
+        """The rows of a portion that the target has not refused."""
+        numbers, first = sorted(self.aside.numbers(one.seq)), 0
+        for table in self._brought(one):
+            here = [number for number in numbers if first <= number < first + table.num_rows]
+            yield self._without(table, one.seq, here, first) if here else table
+            first += table.num_rows
+
+    def _without(self, table: pa.Table, seq: int, numbers: Sequence[int], first: int) -> pa.Table:
+        """The rows but for some that were refused. `first`: the number of the first row."""
+        places = [number - first for number in numbers]
+        ours, noted = table.take(places), self.aside.rows([(seq, number) for number in numbers])
+        self.foreign += sum(a != b for a, b in zip(_plain(ours), _plain(noted), strict=True))
+        return table.filter(pa.array([place not in set(places) for place in range(table.num_rows)]))
+
+    def _brought(self, one: Portion) -> Iterator[pa.Table]:
+        if one.written is None:
+            yield self.aside.rows(one.again)
+            return
         entry = self.log.at(int(one.written["commit"]))
         for file in () if entry is None else entry.files_with_rows:
-            self._add(rows_of(store_of(self.log.address), file.path, self.log.types), one.backfill is not None)
+            yield rows_of(store_of(self.log.address), file.path, self.log.types)
 
     def _make_room(self, backfill: Mapping[str, Any]) -> None:
         edges = [backfill["begin"], *(edge for gap in backfill.get("gaps", ()) for edge in gap), backfill["end"]]
@@ -218,6 +312,11 @@ class _Replay:
         first = next(name for name in rows.column_names if name.lower() == newest.lower())
         columns = [rows[name].to_pylist() for name in (first, *sorted(rows.column_names))]
         return [tuple((one is not None, _comparable(one)) for one in row) for row in zip(*columns, strict=True)]
+
+
+def _plain(table: pa.Table) -> list[int]:
+    """A hash of each row."""
+    return [int(one) for batch in table.to_batches() for one in row_hashes(batch, computed=False)]
 
 
 def _comparable(value: Any) -> Any:

@@ -34,6 +34,7 @@ from floodmark.cli.commands import (
     run,
     sql,
     status,
+    undelivered,
     validate,
 )
 from floodmark.cli.shared.boundary import Commands, DeadCommands
@@ -94,7 +95,12 @@ dead.command("list")(rows.dead)
 dead.command("replay")(replay.replay)
 app.add_typer(dead, name="dead", rich_help_panel=LOOKING)
 
-for commands in (app, dead, under_airflow):
+refused = typer.Typer(cls=DeadCommands, no_args_is_help=True, help="Rows that a target refused.")
+refused.command("list")(undelivered.listed)
+refused.command("replay")(undelivered.replay)
+app.add_typer(refused, name="undelivered", rich_help_panel=LOOKING)
+
+for commands in (app, dead, refused, under_airflow):
     for one in commands.registered_commands:
         one.callback = one.callback and spread(one.callback)
         if one.callback is not None and "rules" in signature(one.callback).parameters:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -13,10 +14,10 @@ from floodmark.connectors.places import text_now
 from floodmark.connectors.preflight import repair_sinks
 from floodmark.core.lifecycle.abandoning import Net, SinkState, Undo, before_undo, is_first, is_of, undoing
 from floodmark.core.lifecycle.life import check_living
-from floodmark.core.protocol.places import name_at
+from floodmark.core.protocol.places import PREFIX, name_at
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import app_id, fault_of
-from floodmark.core.rules.kinds import sinks_beside_tables
+from floodmark.core.rules.kinds import sinks_beside_tables, targets
 from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.sinkcolumns import appends_only
 from floodmark.core.text.addresses import identity
@@ -41,32 +42,37 @@ def check_before(rule: Rule, root: Path) -> None:
         repair_sinks(ledger.id, ledger.head)
 
 
-def inspect_sinks(head: Head, rule: Rule, ledger: str, readers: Readers) -> list[SinkState]:
-    """What the open epoch did to each Delta sink of its own rule text. `rule`: the current one; `ledger`: its id.
+def inspect_sinks(head: Head, rule: Rule, home: Home, ledger: str, readers: Readers) -> list[SinkState]:
+    """What the open epoch did to each sink of its own rule text; of a target, to its outbox. `rule`: the current one;
+    `home`: its home; `ledger`: its id.
 
     Raises HistoryGone, TableBroken, Sealed or LedgerBroken at a sink that is not what the ledger knows; Refused at one
-    that is no Delta table.
+    that is neither a Delta table nor a target.
     """
     assert head.open is not None
     text = text_now(head.open.rule, head, rule)
     _refuse_others(text)
-    places = delta_sinks(text)
-    return [inspect_sink(place, head, ledger, readers.get(identity(place), ())) for place in places]
+    found = [inspect_sink(place, head, ledger, readers.get(identity(place), ())) for place in delta_sinks(text)]
+    boxes = ((str(home.outbox(sink)), sink) for sink in targets(text))
+    seen = ((sink.label, inspect_sink(place, head, ledger, name=f"{PREFIX}{sink.address}")) for place, sink in boxes)
+    return found + [replace(one, target=label) for label, one in seen]
 
 
 def _refuse_others(text: Rule) -> None:
-    for sink in sinks_beside_tables(text):
+    for sink in (one for one in sinks_beside_tables(text) if not one.outbox):
         raise Refused(
-            f"rule {text.rule}, sink {sink.label}: expected sinks that are Delta tables, because an epoch is "
-            f"undone by a table's versions; found {sink.kind}. Finish the epoch with `floodmark run {text.rule}`, or "
-            f"start over with `floodmark reset {text.rule}`"
+            f"rule {text.rule}, sink {sink.label}: expected sinks that are Delta tables or targets, because an epoch "
+            f"is undone by a table's versions; found {sink.kind}. Finish the epoch with `floodmark run {text.rule}`, "
+            f"or start over with `floodmark reset {text.rule}`"
         )
 
 
-def inspect_sink(place: str, head: Head, ledger: str, readers: Sequence[str] = ()) -> SinkState:
-    """The same, for the sink at `place`."""
+def inspect_sink(
+    place: str, head: Head, ledger: str, readers: Sequence[str] = (), name: str | None = None
+) -> SinkState:
+    """The same, for the table at `place`. `name`: the ledger's name of its target, if it is an outbox."""
     app = app_id(ledger, head.generation, head.token, "sink")
-    name, epoch = name_at(head, place), head.epoch + 1
+    name, epoch = name or name_at(head, place), head.epoch + 1
     recorded = _recorded(head, name, place, app)
     try:
         undo = before_undo(recorded, epoch)

@@ -85,7 +85,7 @@ def plan_of(rule: Rule, folder: Path, root: Path) -> Plan:
         list(_errors(rule)),
         list(_expected(rule)),
         [_sink(sink) for sink in rule.sinks],
-        delivery(rule, kept_output, repeating(rule, root)),
+        delivery(rule, kept_output, repeating(rule, root), ledger.head.generation if ledger and ledger.head else 1),
         kept_output,
         list(_settings(rule, origins)),
         origins.variables(),
@@ -170,7 +170,8 @@ def _sink(sink: Sink) -> dict[str, Any]:
     facts = sink.model_dump(mode="json", exclude={"options", "name", "qos", "properties", "adds_columns"})
     rows = "; ".join(_merging(sink)) if sink.key else "added"
     schema = "add_columns" if sink.adds_columns else "fail"
-    return {**facts, "schema": schema, "rows": rows, "takes": list(describe_sink(sink))}
+    aside = ["rows that it refuses go to its undelivered table"] if sink.on_error == "dead" else []
+    return {**facts, "schema": schema, "rows": rows, "takes": [*describe_sink(sink), *aside]}
 
 
 def _merging(sink: Sink) -> Iterator[str]:

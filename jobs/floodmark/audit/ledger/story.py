@@ -327,6 +327,7 @@ class Story:
             "moved": not self._dropping,
             "failed": bool(body.get("said")) and self._is_open,
             "recheck": self._failed and self._is_open,
+            "redelivered": not self._dropping and self._now.seal is None,
         }
         if not due[what]:
             self._fault(row, f"a rule that is {what} at a moment when it cannot be")

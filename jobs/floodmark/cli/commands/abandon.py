@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from floodmark.cli.shared import options, output, rulechange
 from floodmark.cli.shared.withspark import with_run
 from floodmark.core.rules.kinds import sink_can
-from floodmark.core.text.tablenames import last_part
 
 if TYPE_CHECKING:
     from floodmark.connectors.abandoning import Readers
@@ -73,7 +72,7 @@ def _look(rule: Rule, root: Path, readers: Readers) -> tuple[Head, list[SinkStat
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     head = abandonable(ledger.head if ledger else None, rule.rule)
     assert ledger is not None
-    seen = inspect_sinks(head_now(head, rule, ledger.id), rule, ledger.id, readers)
+    seen = inspect_sinks(head_now(head, rule, ledger.id), rule, Home(root, rule.rule), ledger.id, readers)
     if not head.abandoning:
         check_sink(rule.rule, head.epoch + 1, seen)
     return head, seen
@@ -83,7 +82,7 @@ def _announce(rule: Rule, head: Head, seen: list[SinkState]) -> None:
     verb = "continues to take back" if head.abandoning else "takes back"
     output.say(f"{rule.rule}: abandon {verb} epoch {head.epoch + 1} of generation {head.generation}")
     for one in seen:
-        output.say(f"  sink {last_part(one.address)}: {one.text}")
+        output.say(f"  {one.label}: {one.text}")
     output.say("  state, late, dead: rows of the epoch are ignored from now on")
     if not all(sink_can(sink.kind).stores_rows for sink in rule.sinks):
         output.say("  console: output that was already printed remains")

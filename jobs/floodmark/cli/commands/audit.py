@@ -81,6 +81,8 @@ def _show(found: Certificate) -> None:
     )
     if undigested := sum(one.undigested for one in found.tables.values()):
         output.say(f"{undigested} commits have no digest to compare: they were written before digests were introduced")
+    for table, lacking in sorted(found.undelivered.items()):
+        output.say(f"{table_label(table)}: {lacking} rows undelivered: the target refused them, and they are kept")
     for finding in found.findings[:SHOWN]:
         output.say(_finding_line(finding))
     for name in sorted({one.table for one in found.findings[:SHOWN] if one.table and one.table.startswith("sink/")}):

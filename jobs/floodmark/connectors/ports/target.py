@@ -5,6 +5,7 @@ A kind of target is a class that is a `Target`, and its `SinkKind` (`core.rules.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from floodmark.core.relay.portions import Replaced
     from floodmark.core.relay.positions import Position
     from floodmark.core.text.ddl import Column
+    from floodmark.errors import InputFault
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Operation:
     rows: in batches, with the layout's columns; with a key also `DELETE_COLUMN`, true in a row that takes its key's row
     away. count: of results; they come in the same order again. whole: each row takes its key's place, whatever `newest`
     says. token: the same again whenever the portion is sent again, and no other's. position: the target's once it has
-    the portion.
+    the portion. left_out: numbers of rows that the target refused before; `rows` does not have them.
     """
 
     token: str
@@ -49,6 +51,16 @@ class Operation:
     whole: bool
     count: int
     rows: Callable[[], Iterator[pa.RecordBatch]]
+    left_out: frozenset[int] = frozenset()
+
+    def numbers(self) -> Iterator[int]:
+        """The numbers of `rows`, in their order. A row has the same one whatever is left out; endless."""
+        return (number for number in itertools.count() if number not in self.left_out)
+
+    @property
+    def call(self) -> str:
+        """A token of the portion without what is left out."""
+        return f"{self.token}-{len(self.left_out)}" if self.left_out else self.token
 
     @property
     def epoch(self) -> int:
@@ -91,6 +103,16 @@ class Target(Protocol):
         position is not `since`, InputFault for a row that the target cannot take.
         """
         ...
+
+    def refused(
+        self, fault: InputFault, operations: Sequence[Operation], layout: Layout, since: Position
+    ) -> list[dict[int, str]]:
+        """After `apply` has raised `fault`: of each operation, the rows that the target cannot take, each with the
+        reason, by their place in `rows`. It leaves no effect. None at all: it cannot say.
+
+        A row is judged after those before it: of two rows that exclude each other, the first is taken.
+        """
+        return []
 
     def read_back(self, layout: Layout) -> Iterator[pa.RecordBatch]:
         """All rows that it holds, in the layout's columns."""

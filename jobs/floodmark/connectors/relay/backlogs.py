@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from floodmark.connectors.relay.aside import Aside
 from floodmark.connectors.relay.contents import size_of
 from floodmark.connectors.relay.memory import Memory, recall
 from floodmark.core.lifecycle.freshness import lag_with
 from floodmark.core.protocol.places import PREFIX
 from floodmark.core.relay.portions import Portion, portions
 from floodmark.core.relay.positions import Position
+from floodmark.core.relay.redeliveries import waiting
 from floodmark.core.rules.kinds import targets
 from floodmark.core.text.durations import SECOND
 from floodmark.errors import HistoryGone, Refused
@@ -36,6 +38,7 @@ class Undelivered:
 
     memory: the position that was last seen in the target, and the last fault. limit: the bytes at which the rule waits.
     maxima: of each stream, the newest event time that is in what the target has; None: nothing yet, or unknown.
+    refused: rows that it refused and has not got since.
     """
 
     target: str
@@ -56,6 +59,8 @@ class Undelivered:
         """Seconds since the oldest of it was committed; 0 if there is none."""
         return max(0.0, (now - datetime.fromisoformat(self.oldest)).total_seconds()) if self.oldest else 0.0
 
+    refused: int = 0
+
     def text(self) -> str:
         """For people."""
         has = "nothing shipped yet" if self.memory.position is None else f"has {self.memory.position.words}"
@@ -63,6 +68,9 @@ class Undelivered:
             epochs = "1 epoch" if self.portions == 1 else f"{self.portions} epochs"
             has += f"; {epochs} ({self.rows} rows, {self.bytes:,} bytes) not shipped, since {self.oldest}"
             has += f"; the rule waits, at `max_bytes` {self.limit:,}" if self.full else ""
+        if self.refused:
+            rows = "1 row is" if self.refused == 1 else f"{self.refused} rows are"
+            has += f"; {rows} undelivered, because it refused {'it' if self.refused == 1 else 'them'}"
         fault = f"; the last attempt failed at {self.memory.fault_at}: {self.memory.fault}" if self.memory.fault else ""
         return f"{self.target}: {has}{fault}"
 
@@ -82,6 +90,7 @@ class Undelivered:
             "full": self.full,
             "shipped_rows": self.memory.shipped,
             "rows_per_second": self.memory.speed and round(self.memory.speed, 1),
+            "refused_rows": self.refused,
             "error": self.memory.fault,
             "error_at": self.memory.fault_at,
         }
@@ -104,7 +113,8 @@ def _of(rule: Rule, sink: Sink, home: Home, ledger: LedgerReader | None) -> Unde
     left = list(pending(rule, sink, memory, ledger))
     rows, size = sum(one.rows for one in left), sum(_size(folder, one) for one in left)
     oldest, maxima = left[0].at if left else None, _maxima(ledger, memory, left)
-    return Undelivered(sink.label, len(left), rows, size, oldest, memory, sink.outbox_bytes, maxima)
+    refused = len(refused_by(sink, home, ledger))
+    return Undelivered(sink.label, len(left), rows, size, oldest, memory, sink.outbox_bytes, maxima, refused)
 
 
 def _maxima(ledger: LedgerReader | None, memory: Memory, left: list[Portion]) -> Mapping[str, int | None] | None:
@@ -128,6 +138,15 @@ def check_shipped(rule: Rule, home: Home, ledger: LedgerReader, folders: Collect
             f"rule {rule.rule}: its outbox has such rows, and target {one.target} has not got all of it. `floodmark "
             f"relay {rule.rule} --target {one.target}` ships it, then forget; or remove the sink from the rule first"
         )
+
+
+def refused_by(sink: Sink, home: Home, ledger: LedgerReader | None) -> set[tuple[int, int]]:
+    """The rows that a target refused and has not got since, each by its portion and its number there."""
+    found = Aside(str(sink.address), cast("Path", home.outbox(sink))).ids()
+    if not found or ledger is None:
+        return set()
+    rows = ledger.since(min(seq for seq, _ in found) - 1)
+    return waiting(found, rows, PREFIX + str(sink.address), ledger.id)
 
 
 def outboxes(rule: Rule, home: Home) -> list[LandedTable]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -73,6 +73,30 @@ def rows_of(folder: Path, commit: int | None, columns: list[str]) -> Iterator[pa
                 held = {name: batch.column(name) for name in there}
                 nulls = pa.nulls(batch.num_rows)
                 yield pa.RecordBatch.from_pydict({name: held.get(name, nulls) for name in columns})
+
+
+def without(batches: Iterator[pa.RecordBatch], left_out: Collection[int]) -> Iterator[pa.RecordBatch]:
+    """The rows but for some, by their number; their number in `numbers` is the same again."""
+    import pyarrow as pa
+
+    first = 0
+    for batch in batches:
+        numbers = range(first, first + batch.num_rows)
+        first += batch.num_rows
+        kept = [number not in left_out for number in numbers]
+        yield batch if all(kept) else batch.filter(pa.array(kept))
+
+
+def picked(batches: Iterator[pa.RecordBatch], places: Collection[int]) -> pa.Table:
+    """Some of the rows, by their place."""
+    import pyarrow as pa
+
+    found, first = list[Any](), 0
+    for batch in batches:
+        here = sorted(place - first for place in places if first <= place < first + batch.num_rows)
+        found.append(batch.take(pa.array(here, pa.int64())))
+        first += batch.num_rows
+    return pa.Table.from_batches(found)
 
 
 def size_of(folder: Path, commit: int) -> int:

@@ -6,16 +6,18 @@ one that it has read, and the slower one fails.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from floodmark.connectors.ports.target import Layout, Operation, Target
-from floodmark.connectors.relay.contents import columns_in, rows_of
+from floodmark.connectors.relay.aside import Aside, Refusal
+from floodmark.connectors.relay.contents import columns_in, picked, rows_of, without
 from floodmark.connectors.relay.memory import recall, remember, remember_fault, remember_shipped
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import PREFIX
@@ -25,18 +27,24 @@ from floodmark.core.rules.kinds import sink_kind, targets
 from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.tablenames import about_sink
-from floodmark.errors import LedgerBroken, Refused
+from floodmark.errors import InputFault, LedgerBroken, Refused, Undeliverable
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """What a relay has shipped: portions, their rows, and the target's position afterwards."""
+    """What a relay has shipped: portions, their rows, and the target's position afterwards. refused: rows that the
+    target refused, and that were set aside; `rows` does not count them.
+    """
 
     portions: int
     rows: int
     position: Position
+    refused: int = 0
 
 
 def target_of(sink: Sink, outbox: Path | None = None) -> Target:
@@ -87,6 +95,7 @@ class Relay:
         self._rule, self._sink, self._resend, self._rebuilt = rule.rule, sink, resend, rule.rebuild
         self._folder, self._ledger_at = cast("Path", home.outbox(sink)), home.ledger
         self._target = target_of(sink, self._folder)
+        self._aside, self._refused = Aside(str(sink.address), self._folder), set[tuple[int, int]]()
 
     def __enter__(self) -> Relay:
         return self
@@ -117,9 +126,11 @@ class Relay:
             reach(self._rule, "relay.before", *epochs)
             self._apply(batch, done.position)
             reach(self._rule, "relay.after", *epochs)
-            rows = sum(one.rows for one in batch)
-            done = Shipped(done.portions + len(batch), done.rows + rows, batch[-1].position)
-            remember_shipped(self._folder, done.position, rows, done.rows, time.monotonic() - begun)
+            rows, refused = sum(one.rows for one in batch), sum(len(self._left_out(one)) for one in batch)
+            done = Shipped(
+                done.portions + len(batch), done.rows + rows - refused, batch[-1].position, done.refused + refused
+            )
+            remember_shipped(self._folder, done.position, rows - refused, done.rows, time.monotonic() - begun)
             tell(done)
         if not done.portions:
             remember(self._folder, since)
@@ -147,22 +158,69 @@ class Relay:
 
     def _apply(self, batch: Sequence[Portion], since: Position) -> None:
         """By the sink's qos: rows and position together; at 1 first the rows, at 0 first the position."""
-        operations, upto = [self._operation(one) for one in batch], batch[-1].position
-        epochs = [one.epoch for one in operations]
+        upto, epochs = batch[-1].position, [one.position.epoch for one in batch]
         send = partial(self._send, partial(reach, self._rule, "relay.sent", *epochs))
         if self._sink.qos == 2:
-            return send(operations, since, upto)
+            return send(batch, since, upto)
         rows_first = self._sink.qos == 1
-        send(*((operations, since, since) if rows_first else ([], since, upto)))
+        send(*((batch, since, since) if rows_first else ([], since, upto)))
         reach(self._rule, "relay.between", *epochs)
-        return send(*(([], since, upto) if rows_first else (operations, upto, upto)))
+        return send(*(([], since, upto) if rows_first else (batch, upto, upto)))
 
-    def _send(self, sent: Callable[[], None], operations: Sequence[Operation], since: Position, upto: Position) -> None:
-        self._target.apply(operations, self._layout, since, upto, sent)
+    def _send(self, sent: Callable[[], None], batch: Sequence[Portion], since: Position, upto: Position) -> None:
+        """With `on_error: dead`, rows that the target refuses are set aside, and the rest is sent."""
+        while True:
+            self._refused = self._aside.ids()
+            operations = [self._operation(one) for one in batch]
+            try:
+                return self._target.apply(operations, self._layout, since, upto, sent)
+            except InputFault as fault:
+                if self._sink.on_error == "stop" or not self._set_aside(fault, operations, since):
+                    raise
+                batch, since = self._rest(fault, batch, since, upto)
+
+    def _rest(
+        self, fault: InputFault, batch: Sequence[Portion], since: Position, upto: Position
+    ) -> tuple[Sequence[Portion], Position]:
+        """What is to be sent still, and the position now. A class takes each portion by itself, others take all or
+        none."""
+        if since != upto:
+            since = self._target.position() or since
+            return [one for one in batch if one.position.seq > since.seq], since
+        if isinstance(fault, Undeliverable):
+            tokens = [_token(one) for one in batch]
+            return batch[tokens.index(fault.token) :], since
+        return batch, since
+
+    def _set_aside(self, fault: InputFault, operations: Sequence[Operation], since: Position) -> int:
+        """How many rows were set aside that were not before."""
+        found = self._target.refused(fault, operations, self._layout, since)
+        count = self._aside.add([_refusal(one, rows) for one, rows in zip(operations, found, strict=False) if rows])
+        reach(self._rule, "relay.refused")
+        return count
 
     def _operation(self, one: Portion) -> Operation:
+        left_out = self._left_out(one)
+        count = one.rows if self._layout.key else one.rows - len(left_out)
+        rows = partial(self._rows, one, left_out)
+        return Operation(_token(one), one.position, one.empties, one.replaces, one.whole, count, rows, left_out)
+
+    def _left_out(self, one: Portion) -> frozenset[int]:
+        return frozenset(number for seq, number in self._refused if seq == one.position.seq)
+
+    def _rows(self, one: Portion, left_out: frozenset[int]) -> Iterator[pa.RecordBatch]:
         columns = [column.name for column in self._layout.columns]
         columns += [DELETE_COLUMN] if self._layout.key else []
-        rows = partial(rows_of, self._folder, one.commit, columns)
-        token = f"{one.position.ledger}/{one.position.seq}"
-        return Operation(token, one.position, one.empties, one.replaces, one.whole, one.rows, rows)
+        found = self._aside.rows(one.again, columns) if one.again else rows_of(self._folder, one.commit, columns)
+        return without(found, left_out) if left_out else found
+
+
+def _token(one: Portion) -> str:
+    return f"{one.position.ledger}/{one.position.seq}"
+
+
+def _refusal(one: Operation, rows: Mapping[int, str]) -> Refusal:
+    """Rows of a portion, by their place in it, as what is set aside."""
+    numbers = list(itertools.islice(one.numbers(), max(rows) + 1))
+    places = sorted(rows)
+    return Refusal(one.position, picked(one.rows(), places), {numbers[place]: rows[place] for place in places})

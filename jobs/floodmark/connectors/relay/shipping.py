@@ -17,16 +17,19 @@ from floodmark.ledger.home import Home
 
 @dataclass
 class Delivered:
-    """What one target got. `fault`: why the last attempt failed; what is left then stays in the outbox."""
+    """What one target got. `fault`: why the last attempt failed; what is left then stays in the outbox. refused: rows
+    that were set aside."""
 
     target: str
     portions: int = 0
     rows: int = 0
     fault: Exception | None = None
+    refused: int = 0
 
     def add(self, shipped: Shipped) -> None:
         self.portions += shipped.portions
         self.rows += shipped.rows
+        self.refused += shipped.refused
 
     @property
     def exit_code(self) -> int:
@@ -35,6 +38,7 @@ class Delivered:
     def text(self) -> str:
         """For people; '' if there was nothing to do."""
         done = f"{self.rows} rows of {_count(self.portions, 'portion')} shipped" if self.portions else ""
+        done += f", {self.refused} refused and set aside" if self.refused else ""
         if self.fault is not None:
             return f"target {self.target} is behind{f' ({done})' if done else ''}: {message(self.fault)}"
         return f"target {self.target}: {done}" if done else ""
@@ -42,7 +46,13 @@ class Delivered:
     def facts(self) -> dict[str, Any]:
         """For --json."""
         fault = None if self.fault is None else {"type": type(self.fault).__name__, "message": message(self.fault)}
-        return {"target": self.target, "portions": self.portions, "rows": self.rows, "error": fault}
+        return {
+            "target": self.target,
+            "portions": self.portions,
+            "rows": self.rows,
+            "error": fault,
+            "refused": self.refused,
+        }
 
 
 def _count(number: int, what: str) -> str:

@@ -20,7 +20,7 @@ from floodmark.core.protocol.presence import FileId, file_id
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Abandoned, Undone
 from floodmark.core.protocol.recovery import ATTEMPTS, SEAL, undo_version
-from floodmark.core.text.tablenames import about_sink
+from floodmark.core.text.tablenames import about_sink, last_part
 from floodmark.errors import LedgerBroken, Refused, Sealed
 
 Action = Mapping[str, Any]  # of a log entry
@@ -96,7 +96,7 @@ class SinkState:
 
     commits: versions that the epoch's attempts have committed. net: their effect. touched: the first later version, by
     another writer, that moved one of these files. absent: a file to restore that is gone. only_grows: the property that
-    forbids removing files from the table. readers: its readers.
+    forbids removing files from the table. readers: its readers. target: of the outbox of one, the target's name.
     """
 
     name: str
@@ -108,6 +108,12 @@ class SinkState:
     absent: str | None = None
     only_grows: str | None = None
     readers: tuple[str, ...] = ()
+    target: str | None = None
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"sink {last_part(self.address)}" if self.target is None else f"outbox of target {self.target}"
 
     @property
     def text(self) -> str:

@@ -107,7 +107,8 @@ FORGET_POINTS = (
     "forget.commit.before",
     "forget.commit.after",
 )
-RELAY_POINTS = ("relay.before", "relay.sent", "relay.between", "relay.after")  # between: at qos 0 and 1
+# refused: rows that the target refused are in their table; between: at qos 0 and 1
+RELAY_POINTS = ("relay.before", "relay.refused", "relay.sent", "relay.between", "relay.after")
 LANDING_POINTS = ("landing.before", "landing.after")  # of each copy: not committed yet; committed, source not told
 CUT_POINTS = ("maintain.landing.before", "maintain.landing.after")  # of upkeep that removes old landed rows
 COMPACT_POINTS = ("compact.before", "compact.after")

@@ -9,7 +9,7 @@ from typing import Any
 
 from floodmark.core.protocol.places import PREFIX
 from floodmark.core.protocol.records.backfills import Backfill
-from floodmark.core.protocol.records.rows import Row
+from floodmark.core.protocol.records.rows import Life, Redelivery, Row
 from floodmark.core.relay.positions import Position
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import LedgerBroken, NotOwned, Refused
@@ -32,7 +32,8 @@ class Portion:
 
     commit: the outbox's version with the rows, None if there are none. rows, digest: of these. empties: a reset took
     away what the target has; replaces: rows of an interval leave it; both come before the rows. whole: each row takes
-    its key's place, as new as the target's own or not.
+    its key's place, as new as the target's own or not. again: the rows are not the outbox's but these, which the target
+    has refused (see `Redelivery`).
     """
 
     position: Position
@@ -43,11 +44,12 @@ class Portion:
     empties: bool = False
     replaces: Replaced | None = None
     whole: bool = False
+    again: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether it only empties the target."""
-        return self.commit is None and self.replaces is None
+        return self.commit is None and self.replaces is None and not self.again
 
 
 def check_position(target: str, found: Position, ledger: str, row: Row | None, newest: int) -> None:
@@ -103,6 +105,10 @@ def _each(rows: Iterable[Row], table: str, since: Position) -> Iterator[Portion]
     for row in (one for one in rows if one.seq > since.seq):
         if row.kind == "backfill":
             backfill = json.loads(row.body)
+        again = redelivery_in(row, table)
+        if again is not None:
+            known = True
+            yield replace(_portion(row, since.ledger, None, False), rows=len(again.rows), again=again.rows)
         if row.kind not in ("commit", "backfilled"):
             continue
         body = json.loads(row.body)
@@ -123,6 +129,14 @@ def _each(rows: Iterable[Row], table: str, since: Position) -> Iterator[Portion]
             found = _portion(row, since.ledger, written, empties)
             restates = row.kind == "backfilled"
             yield replace(found, replaces=_replaced(backfill), whole=True) if restates else found
+
+
+def redelivery_in(row: Row, table: str) -> Redelivery | None:
+    """What a ledger's row has a target get after all; None if it is another row."""
+    if row.kind != "life":
+        return None
+    found = Life.model_validate_json(row.body).redelivery
+    return found if found and found.target == table else None
 
 
 def _keeps(rule: str, table: str) -> bool:

@@ -24,6 +24,7 @@ Qos: TypeAlias = Literal[0, 1, 2]
 Action: TypeAlias = Literal["fail", "dead", "drop", "warn"]
 OnRewrite: TypeAlias = Literal["stop", "skip", "correct"]
 OnReset: TypeAlias = Literal["empty", "keep"]
+OnRefusal: TypeAlias = Literal["stop", "dead"]
 ACTIONS: tuple[Action, ...] = ("fail", "dead", "drop", "warn")  # of an expectation, the strictest first
 
 
@@ -162,7 +163,7 @@ class Sink(Model):
     the table is laid out; empty `columns`: all. adds_columns: columns that the results gain are added to the table.
     outbox: of a target, the folder of its outbox in the rule's home. It has at most `outbox_bytes` of what the target
     has not got (None: no limit), and keeps what the target has got for `outbox_keep_us`. on_reset: what a reset
-    does to a target's rows.
+    does to a target's rows. on_error: what a relay does with a row that the target refuses.
     """
 
     kind: str
@@ -185,6 +186,7 @@ class Sink(Model):
     outbox_keep_us: int = OUTBOX_KEEP_US
     # Left out where it is the default, so that the rules in older ledgers keep their text.
     on_reset: OnReset = Field(default="empty", exclude_if=lambda action: action == "empty")
+    on_error: OnRefusal = Field(default="stop", exclude_if=lambda action: action == "stop")
 
     @property
     def label(self) -> str:

@@ -32,28 +32,29 @@ from floodmark.core.text.tablenames import about_named
 from floodmark.errors import Fenced, ReplayDiffers
 from floodmark.ledger.delta import tablelog, tables
 from floodmark.ledger.delta.syncing import sync_commit
+from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.session.faults import of_table
 from floodmark.spark.write.reverting import Reverting
 from floodmark.spark.write.sites import Site
 
 
-def begin(ledger: Ledger, rule: Rule, readers: Readers) -> None:
+def begin(ledger: Ledger, rule: Rule, home: Home, readers: Readers) -> None:
     """LOOK and ANNOUNCE; does nothing if that is announced already. `readers`: of tables, by `identity`."""
     head = abandonable(ledger.head, rule.rule)
     if head.abandoning:
         return
-    check_sink(rule.rule, head.epoch + 1, inspect_sinks(head, rule, ledger.id, readers))
+    check_sink(rule.rule, head.epoch + 1, inspect_sinks(head, rule, home, ledger.id, readers))
     reach(rule.rule, "abandon.before", head.epoch + 1)
     ledger.abandon()
     reach(rule.rule, "abandon.announced", head.epoch + 1)
 
 
-def finish(session: SparkSession, ledger: Ledger, rule: Rule) -> int:
+def finish(session: SparkSession, ledger: Ledger, rule: Rule, home: Home) -> int:
     """UNDO and END; returns the number of the epoch."""
     head = ledger.begun
     assert head.open is not None and head.abandoning
-    epoch, seen = head.epoch + 1, inspect_sinks(head, rule, ledger.id, {})
+    epoch, seen = head.epoch + 1, inspect_sinks(head, rule, home, ledger.id, {})
     for one in seen:
         still_undoable(rule.rule, epoch, one)
     done = {one.name: _undone(session, rule.rule, one, head, ledger.id) for one in seen}
@@ -78,7 +79,7 @@ def _undo(session: SparkSession, rule: str, site: Site, head: Head, ledger: str)
     """Undo in a transaction that starts before the look, so an attempt that commits after it causes a conflict."""
     assert head.open is not None
     begun = Reverting(session, site.address, site.app)
-    seen = inspect_sink(site.address, head, ledger)
+    seen = inspect_sink(site.address, head, ledger, name=site.name)
     still_undoable(rule, head.epoch + 1, seen)
     begun.undo(seen)
     version, intent = undo_version(head.epoch + 1), head.open.digest

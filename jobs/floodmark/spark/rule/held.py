@@ -96,7 +96,7 @@ class HeldRule:
 
     def abandon(self) -> None:
         """Take the open epoch back, as a row of the ledger has announced."""
-        self._report.abandoned.append(abandoning.finish(self._root, self._ledger, self._rule))
+        self._report.abandoned.append(abandoning.finish(self._root, self._ledger, self._rule, self._home))
 
     def _finish(self, head: Head, go_on: bool) -> bool:
         """Finish the open epoch with the rule text in its intent; continue with that text if it is the current one."""

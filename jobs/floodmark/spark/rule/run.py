@@ -103,7 +103,7 @@ class RuleRun:
             known = LedgerReader.load(self._home.ledger)
             abandonable(known.head if known else None, self._rule.rule)
             ledger = self._open_ledger(known)
-            abandoning.begin(ledger, self._rule, readers)
+            abandoning.begin(ledger, self._rule, self._home, readers)
             held = self._held(ledger)
             held.abandon()
             self._report.head = held.head

@@ -75,7 +75,7 @@ def _glance(rule: Rule, root: Path) -> Glance:
         lag=lag_by_stream(rule, home, head),
         state=state_sizes(rule, head, root),
         excused=excused(rule, head),
-        delivery=delivery(rule, head.kept_output, repeating(rule, root)),
+        delivery=delivery(rule, head.kept_output, repeating(rule, root), head.generation),
         targets=undelivered(rule, home, ledger),
         late=newest_late(ledger) if rule.freshness and rule.freshness.max_late_percent is not None else None,
         zoned=zoned(rule, head),

@@ -221,7 +221,9 @@ def rule_status(rule: Rule, root: Path) -> RuleStatus:
             windows=open_windows(rule, head, root) if head else None,
             waiting=waiting(rule, head, root) if head else None,
             excused=excused(rule, head) if head else {},
-            delivery=delivery(rule, head.kept_output if head else False, repeating(rule, root)),
+            delivery=delivery(
+                rule, head.kept_output if head else False, repeating(rule, root), head.generation if head else 1
+            ),
             targets=lacking,
             target_lags={one.target: target_lag(rule, head, one, now) for one in lacking},
             fresh=fresh(rule, head, late_of(rows) if rows and rule.freshness else None, now),

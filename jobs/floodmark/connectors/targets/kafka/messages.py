@@ -11,6 +11,7 @@ from floodmark.connectors.targets.values.jsonvalues import json_rows, json_text,
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import Column
 
+OVERHEAD = 10  # bytes, at most, of the lengths in a record's header
 LEDGER, GENERATION, EPOCH, ROW = (f"floodmark.{name}" for name in ("ledger", "generation", "epoch", "row"))
 
 
@@ -22,20 +23,25 @@ class Record(NamedTuple):
     row: str
     headers: list[tuple[str, str | bytes | None]]
 
+    @property
+    def size(self) -> int:
+        """Bytes, at most, of a batch with this record alone, before it is compressed."""
+        named = sum(len(name) + len(value or "") + OVERHEAD for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + named + 10 * OVERHEAD
+
 
 def records_of(one: Operation, layout: Layout, key: Sequence[str]) -> Iterator[Record]:
     """The rows of a portion, in their order. `key`: the columns of the records' key."""
     position = one.position
     said = {LEDGER: position.ledger, GENERATION: str(position.generation), EPOCH: str(position.epoch)}
     headers: list[tuple[str, str | bytes | None]] = [(name, text.encode()) for name, text in said.items()]
-    number = 0
+    numbers = one.numbers()
     for batch in one.rows():
         gone = batch.column(DELETE_COLUMN).to_pylist() if layout.key else [False] * batch.num_rows
         for row, away in zip(json_rows(batch, layout.columns), gone, strict=True):
-            token = f"{one.token}/{number}"
+            token = f"{one.token}/{next(numbers)}"
             value = None if away else json_text(row).encode()
             yield Record(key_of(row, key, layout.columns), value, token, [*headers, (ROW, token.encode())])
-            number += 1
 
 
 def key_of(row: Mapping[str, Any], key: Sequence[str], columns: Sequence[Column]) -> bytes | None:

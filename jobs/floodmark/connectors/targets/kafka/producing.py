@@ -65,6 +65,11 @@ class Transactions:
             self._take_back()
             raise
 
+    def rehearse(self, topic: str, one: Record) -> None:
+        """Send a record in a transaction that is taken back. Raises as `send`."""
+        self.send(topic, (one,), None)
+        self._take_back()
+
     def commit(self) -> None:
         self._asked(lambda: self._producer.commit_transaction(ANSWER))
 

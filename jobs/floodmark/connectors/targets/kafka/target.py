@@ -20,12 +20,12 @@ from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.sources.kafka.brokers import Brokers, brokers
 from floodmark.connectors.sources.kafka.settings import client_settings
 from floodmark.connectors.sources.python.rows import table_of
-from floodmark.connectors.targets.kafka.messages import records_of, row_in
+from floodmark.connectors.targets.kafka.messages import Record, records_of, row_in
 from floodmark.connectors.targets.kafka.producing import OPEN, Transactions
 from floodmark.connectors.targets.kafka.reading import Blocked, CommittedReader
 from floodmark.core.relay.positions import MARKERS, Position
 from floodmark.core.text.tablenames import about_sink
-from floodmark.errors import Fenced, LedgerBroken, NotOwned, NotThereYet, Refused, RunFailed, WrongColumn
+from floodmark.errors import Fenced, InputFault, LedgerBroken, NotOwned, NotThereYet, Refused, RunFailed, WrongColumn
 
 if TYPE_CHECKING:
     from floodmark.connectors.targets.kafka.options import WrittenTopic
@@ -201,6 +201,25 @@ class KafkaTarget(Target):
         except BaseException:
             self._transactions = None
             raise
+
+    def refused(
+        self, fault: InputFault, operations: Sequence[Operation], layout: Layout, since: Position
+    ) -> list[dict[int, str]]:
+        """The broker tells by size alone. Each record that may be too large is tried, in a transaction without end."""
+        key = layout.key or self._key
+        return [self._too_large(records_of(one, layout, key) if one.count else iter(())) for one in operations]
+
+    def _too_large(self, records: Iterator[Record]) -> dict[int, str]:
+        largest, found = self._brokers.largest(self._topic), dict[int, str]()
+        for place, one in enumerate(records):
+            if one.size > largest:
+                try:
+                    self._fence().rehearse(self._topic, one)
+                except InputFault as fault:
+                    found[place] = str(fault)
+                finally:
+                    self._transactions = None
+        return found
 
     def _check(self, since: Position) -> None:
         found = self._position(self._wait)

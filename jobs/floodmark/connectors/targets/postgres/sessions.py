@@ -59,6 +59,12 @@ def refused_or_failed(address: str, fault: psycopg.Error) -> FloodmarkError:
     )
 
 
+def of_row(fault: psycopg.Error) -> str:
+    """What the server says of a row, or of a part of a statement."""
+    diag = fault.diag
+    return ", ".join(filter(None, (diag.message_primary, diag.message_detail, diag.context))).replace(".,", ",")
+
+
 def end_stopped(name: str, target: str, mine: int) -> bool:
     """End the session of another relay of this target that has sent nothing for a while; whether one was ended.
 

@@ -18,7 +18,8 @@ from psycopg.pq import TransactionStatus
 from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.targets.postgres import statements as sql
 from floodmark.connectors.targets.postgres.reading import read
-from floodmark.connectors.targets.postgres.sessions import connected, end_stopped, refused_or_failed
+from floodmark.connectors.targets.postgres.sessions import connected, end_stopped, of_row, refused_or_failed
+from floodmark.connectors.targets.postgres.sifting import Sieve
 from floodmark.connectors.targets.postgres.table import PostgresTable
 from floodmark.connectors.targets.postgres.types import time_text
 from floodmark.connectors.targets.postgres.writing import coming, copied
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 LOCK_WAIT = "5s"  # for the position's row, before the session that holds it is looked at
 PATIENCE = 120.0  # seconds to wait for a relay that works
+NOW = "SET CONSTRAINTS ALL IMMEDIATE"  # so that nothing is left for COMMIT to find
+# A value that the type cannot hold, a constraint, a row or key that is too large, a trigger that refuses a row.
+_OF_ROWS = (pg.DataError, pg.IntegrityError, pg.ProgramLimitExceeded, pg.RaiseException)
 
 
 class PostgresTarget(Target):
@@ -119,10 +123,26 @@ class PostgresTarget(Target):
                 session.execute(sql.staging(layout.columns))
             for one in operations:
                 self._perform(session, one, layout)
+            with self._rows_of(upto):
+                session.execute(NOW)
             session.execute(sql.moved_position(self._schema), [*_values(upto), self._key])
             sent()
         if self.position() != upto:
             raise Fenced(about_sink(self.address, f"expected its position at {upto.words}, found another: ship again"))
+
+    def refused(
+        self, fault: InputFault, operations: Sequence[Operation], layout: Layout, since: Position
+    ) -> list[dict[int, str]]:
+        found = list[dict[int, str]]()
+        with self._transaction() as session, session.transaction(force_rollback=True):
+            self._take_turn(session, since)
+            self._table.fit(session, layout)
+            session.execute(NOW)
+            if layout.key:
+                session.execute(sql.staging(layout.columns))
+            sieve = Sieve(session, lambda one: self._perform(session, one, layout))
+            found += [sieve.refused(one) for one in operations]
+        return found
 
     def _take_turn(self, session: psycopg.Connection[Any], since: Position) -> None:
         """Lock the position's row; it must be the one that this relay has read."""
@@ -173,7 +193,7 @@ class PostgresTarget(Target):
         session.execute(f"TRUNCATE {sql.STAGED}")
         texts = (copied(batch, layout.columns, (sql.GONE,)) for batch in one.rows())
         self._copy(session, one, sql.copy_into(sql.STAGED, [*_names(layout), sql.GONE]), texts)
-        with self._rows_of(one):
+        with self._rows_of(one.position):
             self._merge(session, layout, one.whole)
 
     def _merge(self, session: psycopg.Connection[Any], layout: Layout, whole: bool) -> None:
@@ -192,22 +212,18 @@ class PostgresTarget(Target):
         session.execute(sql.no_rows_within(self._place, column, len(replaced.parts)), ends)
 
     def _copy(self, session: psycopg.Connection[Any], one: Operation, into: str, texts: Iterator[bytes]) -> None:
-        with self._rows_of(one), session.cursor().copy(into) as copy:
+        with self._rows_of(one.position), session.cursor().copy(into) as copy:
             for text in texts:
                 copy.write(text)
 
     @contextmanager
-    def _rows_of(self, one: Operation) -> Iterator[None]:
+    def _rows_of(self, position: Position) -> Iterator[None]:
         """Have an error about a row name its epoch."""
         try:
             yield
-        except (pg.DataError, pg.IntegrityError) as fault:
-            said = ", ".join(filter(None, (fault.diag.message_primary, fault.diag.message_detail, fault.diag.context)))
-            raise InputFault(
-                about_sink(
-                    self.address, f"epoch {one.position.epoch}: expected rows that the table takes, found one: {said}"
-                )
-            ) from fault
+        except _OF_ROWS as fault:
+            problem = f"epoch {position.epoch}: expected rows that the table takes, found one: {of_row(fault)}"
+            raise InputFault(about_sink(self.address, problem)) from fault
 
     # --- Reading back
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pyarrow as pa
 
 from floodmark.connectors.ports.target import Layout, Operation
@@ -24,7 +26,8 @@ def portion_of(one: Operation, layout: Layout) -> pa.Table:
     plain = pa.schema(list(schema)[:-1])
     batches = [_typed(batch, plain) for batch in (one.rows() if one.count else ())]
     found = pa.Table.from_batches(batches, plain)
-    tokens = pa.array([f"{one.token}/{number}" for number in range(found.num_rows)], pa.string())
+    numbers = islice(one.numbers(), found.num_rows)
+    tokens = pa.array([f"{one.token}/{number}" for number in numbers], pa.string())
     return found.append_column(schema.field(ROW), tokens)
 
 

@@ -16,7 +16,7 @@ from floodmark.connectors.targets.python.portions import no_rows, portion_of
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.kinds import CODE
 from floodmark.core.text.tablenames import about_sink
-from floodmark.errors import Fenced, LedgerBroken, ProcessFault, Refused, RunFailed
+from floodmark.errors import Fenced, InputFault, LedgerBroken, ProcessFault, Refused, RunFailed, Undeliverable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +51,25 @@ class _Own(Target):
         if not self._author.has("rows"):
             raise Refused(about_sink(self.address, "expected a method rows() of the class, found none: add it"))
         yield from self._author.rows(layout.columns, method="rows").to_batches()
+
+    def _give(self, one: Operation, batch: pa.Table, *given: Any) -> None:
+        """Call `apply`; rows that the class refuses are known by their portion."""
+        try:
+            self._author.call("apply", batch, *given)
+        except Undeliverable as fault:
+            fault.token = one.token
+            odd = [number for number in fault.rows if number not in range(batch.num_rows)]
+            if odd or not fault.rows:
+                problem = f"expected Undeliverable with numbers of rows from 0 to {batch.num_rows - 1}, found "
+                raise ProcessFault(about_sink(self.address, f"{problem}{odd[0] if odd else 'none'}")) from fault
+            raise
+
+    def refused(
+        self, fault: InputFault, operations: Sequence[Operation], layout: Layout, since: Position
+    ) -> list[dict[int, str]]:
+        """The class has said it."""
+        said = fault if isinstance(fault, Undeliverable) else Undeliverable({})
+        return [said.rows if one.token == said.token else {} for one in operations]
 
     def close(self) -> None:
         """The class opens and closes what it needs in each call."""
@@ -94,7 +113,7 @@ class AgainTarget(_Own):
             if one.empties:
                 self._author.call("empty", one.token)
             if one.count:
-                self._author.call("apply", portion_of(one, layout), one.token)
+                self._give(one, portion_of(one, layout), one.call)
         sent()
         if upto != since:
             self._home.move(since, upto)
@@ -128,26 +147,29 @@ class OnceTarget(_Own):
             self._perform(one, layout, since, end, sent if one is operations[-1] else _nothing)
             since = end
         if since != upto:
-            self._call(since, upto, sent, no_rows(layout), f"{upto.ledger}/{upto.seq}/position")
+            self._call(since, upto, sent, lambda *given: self._move(layout, upto, *given))
 
     def _perform(
         self, one: Operation, layout: Layout, since: Position, upto: Position, sent: Callable[[], None]
     ) -> None:
         if one.empties:
             self._author.call("empty", one.token, self._checked(since))
-        self._call(since, upto, sent, portion_of(one, layout), one.token)
+        self._call(since, upto, sent, lambda *given: self._give(one, portion_of(one, layout), one.call, *given))
 
-    def _call(self, since: Position, upto: Position, sent: Callable[[], None], batch: pa.Table, token: str) -> None:
+    def _call(self, since: Position, upto: Position, sent: Callable[[], None], apply: Callable[..., object]) -> None:
         known = self._checked(since)
         sent()
         try:
-            self._author.call("apply", batch, token, known, upto.text())
+            apply(known, upto.text())
         except RunFailed:
             self._checked(since)
             raise
         if self.position() != upto:
             problem = "expected position() to return `upto` after apply(), found another text: store it with the rows"
             raise ProcessFault(about_sink(self.address, problem))
+
+    def _move(self, layout: Layout, upto: Position, *given: Any) -> None:
+        self._author.call("apply", no_rows(layout), f"{upto.ledger}/{upto.seq}/position", *given)
 
     def _checked(self, since: Position) -> str | None:
         """What `position()` returns, which is to be `since`. Raises Fenced if it is not."""

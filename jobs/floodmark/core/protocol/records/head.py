@@ -360,6 +360,7 @@ def _live(head: Head, row: Row) -> Head:
         "recheck": head.failed is not None,
         "forgetting": _can_forget(head, life),
         "forgot": head.forgetting is not None and life.forgotten is not None,
+        "redelivered": bool(life.redelivery and life.redelivery.rows) and head.dropping is None and head.seal is None,
     }
     if row.epoch != head.epoch or not fits[life.what]:
         raise LedgerBroken(f"ledger row {row.seq}: the rule cannot be {life.what} after epoch {head.epoch}")
@@ -375,6 +376,7 @@ def _live(head: Head, row: Row) -> Head:
         "recheck": {"failed": None},
         "forgetting": {"forgetting": life.forgetting},
         "forgot": {"forgetting": None, "forgets": head.forgets + 1},
+        "redelivered": {},
     }
     return replace(head, **changes[life.what])
 

@@ -33,7 +33,7 @@ from floodmark.core.rules.rule import Rule
 # Format of the rows' bodies; a reader refuses newer ones. 2: digests. 3: rejected and replayed rows. 4: backfills. 5:
 # rule lifecycle. 6: expectations, upkeep; new columns of streams, and what sinks take of a backfill's results. 7:
 # addresses of sinks' tables that have moved. 8: abandoned epochs, failed checks, an attempt's engine. 9: corrections,
-# commits that were passed over; rows that were forgotten.
+# commits that were passed over; rows that were forgotten; rows that a target gets after all.
 FORMAT = 9
 # A ledger that cannot be read cannot be reset either, because the reset is written into it.
 RESTORE = (
@@ -295,6 +295,15 @@ class Forgotten(Record):
     tables: dict[str, Left]
 
 
+class Redelivery(Record):
+    """Rows that a target refused, which it is to get after all. target: the ledger's name of its sink. rows: each by
+    the ledger's row of the portion, and its number there; in this order they come.
+    """
+
+    target: str
+    rows: tuple[tuple[int, int], ...]
+
+
 class Life(Record):
     """A step in the rule's lifecycle; `what`: which one. A retired rule cannot run until it has `returned`.
 
@@ -302,13 +311,13 @@ class Life(Record):
     generation); it is the intent that the row `dropped` completes. maintained: `tended`, by table. moved: `places`, the
     new addresses of sinks that have moved, by the ledger's names. failed: `said`, which check of the open epoch or
     backfill failed, and how; no run retries it until somebody has decided (recheck, a reset). forgetting: the intent
-    that the row `forgot`, with `forgotten`, completes.
+    that the row `forgot`, with `forgotten`, completes. redelivered: `redelivery`, what a relay ships once more.
     """
 
     format: int = FORMAT
     what: Literal[
         "retired", "returned", "renamed", "dropping", "dropped", "maintained", "moved", "failed", "recheck",
-        "forgetting", "forgot",
+        "forgetting", "forgot", "redelivered",
     ]  # fmt: skip
     name: str | None = Field(default=None, exclude_if=operator.not_)
     tables: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
@@ -317,6 +326,7 @@ class Life(Record):
     said: str | None = Field(default=None, exclude_if=operator.not_)
     forgetting: Forgetting | None = Field(default=None, exclude_if=operator.not_)
     forgotten: Forgotten | None = Field(default=None, exclude_if=operator.not_)
+    redelivery: Redelivery | None = Field(default=None, exclude_if=operator.not_)
 
 
 class Text(Record):

@@ -18,6 +18,7 @@ from floodmark.core.rules.checks.recomputing import check_rewrites
 from floodmark.core.rules.checks.sinks import (
     check_growing,
     check_never_replaced,
+    check_refusals,
     check_resets,
     check_sink_columns,
     check_sinks,
@@ -41,6 +42,7 @@ def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     yield from check_sinks(rule)
     yield from check_upserts(rule)
     yield from check_resets(rule)
+    yield from check_refusals(rule)
     yield from check_sink_columns(rule)
     yield from check_never_replaced(rule)
     yield from check_growing(rule)

@@ -9,6 +9,7 @@ from floodmark.core.rules.checks.epochs import input_files, is_stateful
 from floodmark.core.rules.kinds import SINKS, can_of, sink_can
 from floodmark.core.rules.model import OUTBOX_KEEP_US, Rule, Sink
 from floodmark.core.rules.sinks.delivery import delivery
+from floodmark.core.rules.sinks.outboxes import ASIDE
 from floodmark.core.rules.sinks.sinkcolumns import STAMPS, appends_only
 from floodmark.core.rules.sinks.tableproperties import unfit_property
 from floodmark.core.sql.tree.names import CHANGE_FEED, has_feed, of_feed
@@ -67,6 +68,26 @@ def check_resets(rule: Rule) -> Iterator[Problem]:
                 ("sinks", i, "on_reset"),
                 f"expected a target ({_that('target')}), found {sink.kind}: `floodmark reset --keep-output` keeps "
                 "the rows of all sinks",
+            )
+
+
+def check_refusals(rule: Rule) -> Iterator[Problem]:
+    """Report sinks that cannot set rows aside: tables, and targets with columns of the same names."""
+    for i, sink in enumerate(rule.sinks):
+        if sink.on_error == "stop":
+            continue
+        if not sink_can(sink.kind).target:
+            yield (
+                ("sinks", i, "on_error"),
+                f"expected a target ({_that('target')}), found {sink.kind}: write `on_error` at the rule, for rows "
+                "that its SQL cannot compute",
+            )
+        taken = [name for name in sink.columns or _results(rule) if name.lower() in ASIDE]
+        if taken:
+            yield (
+                ("sinks", i, "on_error"),
+                f"expected results without {' and '.join(taken)}, because rows that are set aside have columns of that "
+                "name: rename it in the SQL, with AS",
             )
 
 

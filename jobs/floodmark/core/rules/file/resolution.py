@@ -137,4 +137,5 @@ def sink_of(written: WrittenSink, qos: int, code: str | None = None) -> Sink:
         outbox_bytes=written.outbox and written.outbox.max_bytes,
         **({} if written.outbox is None else {"outbox_keep_us": written.outbox.keep}),
         on_reset=written.on_reset,
+        on_error=written.on_error,
     )

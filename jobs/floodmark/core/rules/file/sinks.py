@@ -74,6 +74,12 @@ def _on_reset(value: object) -> object:
     return value
 
 
+def _on_error(value: object) -> object:
+    if value not in ("stop", "dead"):
+        raise ValueError("expected stop (a row that the target refuses stops its relay) or dead (it is set aside)")
+    return value
+
+
 def _few(value: list[str]) -> list[str]:
     if len(value) > MOST_CLUSTERED:
         raise ValueError(f"expected at most {MOST_CLUSTERED} columns, because Delta supports no more")
@@ -146,6 +152,11 @@ class WrittenSink(Written):
         BeforeValidator(_on_reset),
         Field(description="of a target: a reset takes its rows away (empty), or new rows follow them (keep)"),
     ] = "empty"
+    on_error: Annotated[
+        Literal["stop", "dead"],
+        BeforeValidator(_on_error),
+        Field(description="of a target: a row that it refuses stops its relay (stop), or is set aside (dead)"),
+    ] = "stop"
 
     @property
     def table(self) -> str | None:

@@ -45,15 +45,18 @@ class SinkDelivery:
         return self.rule
 
 
-def delivery(rule: Rule, kept_output: bool = False, repeats: Collection[str] = ()) -> list[SinkDelivery]:
+def delivery(
+    rule: Rule, kept_output: bool = False, repeats: Collection[str] = (), generation: int = 1
+) -> list[SinkDelivery]:
     """Each sink's delivery, in the order of the sinks.
 
     kept_output: the generation started with `reset --keep-output`, so a sink's earlier rows may come again. repeats:
-    the streams that are sinks of rules for which that is so.
+    the streams that are sinks of rules for which that is so. generation: the rule's; a reset began each but the first,
+    and a target with `on_reset: keep` has kept its rows since.
     """
     can = {name: min(stream_can(stream).qos, stream.qos) for name, stream in rule.streams.items()}
     source = min((min(qos, 1) if name in repeats else qos for name, qos in can.items()), default=2)
-    return [_of(sink, source, kept_output) for sink in rule.sinks]
+    return [_of(sink, source, kept_output, generation > 1 and sink.on_reset == "keep") for sink in rule.sinks]
 
 
 def before_landing(stream: Stream) -> str | None:
@@ -70,9 +73,9 @@ def before_landing(stream: Stream) -> str | None:
     return "a crash may lose rows that were read and are not landed yet; exactly once from the landing on"
 
 
-def _of(sink: Sink, source: int, kept_output: bool) -> SinkDelivery:
+def _of(sink: Sink, source: int, kept_output: bool, kept_rows: bool) -> SinkDelivery:
     best = can_of(sink)
-    kept = kept_output and best.stores_rows
+    kept = (kept_output and best.stores_rows) or kept_rows
     can = min(best.qos, 1) if kept else best.qos
     # A sink never makes delivery at-most-once: one that supports less than requested only repeats rows.
     given = min(source, sink.qos, can)
@@ -83,7 +86,7 @@ def _of(sink: Sink, source: int, kept_output: bool) -> SinkDelivery:
         sink_capability=WORDS[can],
         delivery=WORDS[given],
         weakest=_weakest(source, sink.qos, can),
-        fix=_fix(sink, source, can, kept),
+        fix=_fix(sink, source, can, kept, kept_rows),
         refused=best.qos < sink.qos,
         label=sink.label,
     )
@@ -95,9 +98,14 @@ def _weakest(source: int, wanted: int, can: int) -> str:
     return "rule" if wanted == given else "sink" if can == given else "source"
 
 
-def _fix(sink: Sink, source: int, can: int, kept_output: bool) -> str | None:
+def _fix(sink: Sink, source: int, can: int, kept_output: bool, kept_rows: bool) -> str | None:
     if can < sink.qos and not kept_output:
         return f"give the {sink.kind} sink `qos: {can}`"
+    if can < sink.qos and kept_rows:
+        return (
+            "rows of earlier generations stay and come again (`on_reset: keep`): a target that a reset can empty, with "
+            "`on_reset: empty`, is exactly once again after `floodmark reset`"
+        )
     if can < sink.qos:
         return "`floodmark reset` without --keep-output empties the sink and makes it exactly once again"
     if source < sink.qos:

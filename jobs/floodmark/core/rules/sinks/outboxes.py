@@ -1,4 +1,4 @@
-"""Where the outbox of a target is."""
+"""Where the outbox of a target is, and the columns of the rows that the target refused."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 from hashlib import sha256
 
 from floodmark.core.text.tablenames import last_part
+
+# Beside the columns of the outbox: why it was refused, the epoch that gave it, and which row of which portion it is.
+ASIDE = ("_reason", "_generation", "_epoch", "_seq", "_number", "_at")
 
 
 def outbox_of(address: str) -> str:

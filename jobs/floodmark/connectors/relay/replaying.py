@@ -1,0 +1,92 @@
+"""Rows that a target refused: how they look, and which of them it can still get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from floodmark.connectors.ports.target import Layout
+from floodmark.connectors.relay.aside import Aside
+from floodmark.connectors.relay.backlogs import refused_by
+from floodmark.connectors.relay.contents import rows_of
+from floodmark.connectors.relay.relaying import layout_of
+from floodmark.core.protocol.places import PREFIX
+from floodmark.core.relay.portions import Portion, portions, redelivery_in
+from floodmark.core.relay.positions import Position
+from floodmark.core.relay.redeliveries import RefusedRow, still_due
+from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
+from floodmark.ledger.delta.datafiles import query
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from floodmark.core.rules.model import Sink
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+
+class RefusedRows:
+    """Of the target of one sink."""
+
+    def __init__(self, sink: Sink, home: Home, ledger: LedgerReader):
+        self._sink, self._home, self._ledger = sink, home, ledger
+        self._outbox = cast("Path", home.outbox(sink))
+        self.target = PREFIX + str(sink.address)
+
+    def shown(self, limit: int) -> tuple[int, list[dict[str, Any]]]:
+        """How many there are, and the newest of them; `_replayed`: the ledger's row of the replay that named it."""
+        table = Aside(str(self._sink.address), self._outbox).table()
+        if table is None:
+            return 0, []
+        count = query(table, "SELECT count(*) AS rows FROM t")[0]["rows"]
+        rows = query(table, f"SELECT * FROM t ORDER BY _seq DESC, _number DESC LIMIT {limit:d}")  # noqa: S608 - ours
+        known = {one: row.seq for row in self._ledger.since(0) for one in self._named(row)}
+        return count, [{**row, "_replayed": known.get((row["_seq"], row["_number"]))} for row in rows]
+
+    def _named(self, row: Any) -> Sequence[tuple[int, int]]:
+        found = redelivery_in(row, self.target)
+        return found.rows if found else ()
+
+    def due(self) -> list[tuple[int, int]]:
+        """Those that the target lacks and may still get. Raises HistoryGone if the outbox no longer tells."""
+        ids = refused_by(self._sink, self._home, self._ledger)
+        if not ids:
+            return []
+        first = min(seq for seq, _ in ids)
+        later = portions(self._ledger.since(first), self.target, Position(self._ledger.id, seq=first))
+        seen = ((one, self._keys(one)) for one in later)
+        return still_due(self._rows(ids), seen, self._sink.newest is not None)
+
+    def _keys(self, one: Portion) -> Mapping[Any, bool]:
+        """The keys that a portion changes, and whether it takes their rows away."""
+        key = self._layout.key
+        if not key:
+            return {}
+        columns = [*key, DELETE_COLUMN]
+        aside = Aside(str(self._sink.address), self._outbox)
+        found = aside.rows(one.again, columns) if one.again else rows_of(self._outbox, one.commit, columns)
+        rows = (row for batch in found for row in batch.to_pylist())
+        return {tuple(row[name] for name in key): bool(row[DELETE_COLUMN]) for row in rows}
+
+    def _rows(self, ids: set[tuple[int, int]]) -> Iterator[RefusedRow]:
+        columns, in_order = [column.name for column in self._layout.columns], sorted(ids)
+        found = Aside(str(self._sink.address), self._outbox).rows(in_order, columns)
+        rows = (row for batch in found for row in batch.to_pylist())
+        for (seq, number), row in zip(in_order, rows, strict=True):
+            times = {name: micros for name, value in row.items() if (micros := _micros(value)) is not None}
+            yield RefusedRow(seq, number, tuple(row[name] for name in self._layout.key), times)
+
+    @cached_property
+    def _layout(self) -> Layout:
+        return layout_of(self._sink, self._outbox)
+
+
+def _micros(value: Any) -> int | None:
+    """An instant, or a time without a zone, in microseconds since 1970; None of any other value."""
+    if not isinstance(value, datetime):
+        return None
+    at = value if value.tzinfo else value.replace(tzinfo=UTC)
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // datetime.resolution

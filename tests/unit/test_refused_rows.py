@@ -1,0 +1,266 @@
+"""Rows that a target refused: which it lacks, which it may still get, and where they are kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from support.flow import event
+from support.outboxed import Outboxed
+from test_portions import LEDGER, SINK, at, begins, commit, ended
+from typer.testing import CliRunner
+
+from floodmark.cli.app import app
+from floodmark.connectors.ports.target import Operation
+from floodmark.connectors.relay.aside import Aside, Refusal
+from floodmark.connectors.relay.contents import picked, without
+from floodmark.core.protocol.records.rows import Life, Redelivery, Row
+from floodmark.core.relay import redeliveries
+from floodmark.core.relay.portions import Portion, Replaced, portions
+from floodmark.core.relay.positions import Position
+from floodmark.core.relay.redeliveries import RefusedRow, still_due, waiting
+from floodmark.errors import HistoryGone, Undeliverable
+
+
+def again(seq: int, *rows: tuple[int, int], target: str = SINK) -> Row:
+    body = Life(what="redelivered", redelivery=Redelivery(target=target, rows=rows)).model_dump_json()
+    return Row(seq, "life", 1, "t1", 1, 1, "run", f"at {seq}", body, "", f"h{seq}")
+
+
+# --- In the ledger
+
+
+def test_a_replay_is_a_portion_that_moves_the_position() -> None:
+    rows = [begins(1, 1), commit(2, 1, 1), again(3, (2, 5), target="sink/other"), again(4, (2, 0), (2, 7))]
+    [_, found] = portions(rows, SINK, at(0))
+    assert (found.position, found.again, found.rows, found.is_empty) == (at(4, epoch=1), ((2, 0), (2, 7)), 2, False)
+    assert portions(rows, SINK, at(4, epoch=1)) == []
+    reset = [*rows, begins(6, 2)]
+    assert [one.again for one in portions(reset, SINK, at(2, epoch=1))] == [()]
+
+
+@pytest.mark.parametrize(
+    ("rows", "left"),
+    [
+        ([begins(1, 1), commit(2, 1, 1)], {(2, 0), (2, 1)}),
+        ([begins(1, 1), commit(2, 1, 1), again(3, (2, 0))], {(2, 1)}),
+        ([begins(1, 1), commit(2, 1, 1), begins(3, 2)], set()),
+        ([begins(1, 1), commit(2, 1, 1), begins(3, 2, keeps=True)], {(2, 0), (2, 1)}),
+        ([begins(1, 1), commit(2, 1, 1), begins(3, 2, kept_output=True), commit(4, 2, 1)], {(2, 0), (2, 1)}),
+    ],
+)
+def test_a_target_lacks_refused_rows_until_a_replay_or_a_reset(rows: list[Row], left: set[tuple[int, int]]) -> None:
+    assert waiting([(2, 0), (2, 1)], rows, SINK, LEDGER) == left
+
+
+def later(seq: int, **how: Any) -> Portion:
+    return Portion(Position(LEDGER, 1, "t1", 1, seq, "h"), "at", 1, 1, None, **how)
+
+
+@pytest.mark.parametrize(
+    ("portion", "keys", "compares", "due"),
+    [
+        (later(3), {("b",): False}, False, True),
+        (later(3), {("a",): False}, False, False),
+        (later(1), {("a",): False}, False, True),
+        (later(2), {("a",): False}, False, True),
+        (later(3), {("a",): False}, True, True),
+        (later(3), {("a",): True}, True, False),
+        (later(3, whole=True), {("a",): False}, True, False),
+        (later(3, empties=True), {}, False, False),
+        (later(3, replaces=Replaced("at", ((10, 20),))), {}, False, True),
+        (later(3, replaces=Replaced("at", ((0, 1), (5, 6)))), {}, False, False),
+        (later(3, replaces=Replaced("other", ((5, 6),))), {}, False, True),
+    ],
+)
+def test_a_row_that_something_later_has_decided_about_must_not_come(
+    portion: Portion, keys: dict[Any, bool], compares: bool, due: bool
+) -> None:
+    one = RefusedRow(2, 7, ("a",), {"at": 5})
+    assert still_due([one], [(portion, keys)], compares) == ([(2, 7)] if due else [])
+
+
+def test_rows_come_in_the_order_of_their_portions() -> None:
+    rows = [RefusedRow(4, 0, ("a",)), RefusedRow(2, 9, ("b",)), RefusedRow(2, 1, ("a",))]
+    assert still_due(rows, [], compares=False) == [(2, 1), (2, 9), (4, 0)]
+    assert still_due(rows, [(later(4), {("a",): False})], compares=False) == [(2, 9), (4, 0)]
+
+
+def test_backfills_do_not_hide_a_replay() -> None:
+    assert ended(3, 1, 1, 1).kind == "backfilled"
+    assert [one.again for one in portions([begins(1, 1), again(3, (2, 0))], SINK, at(0))] == [((2, 0),)]
+
+
+# --- In their table
+
+
+def batches(*sizes: int) -> list[pa.RecordBatch]:
+    found, first = [], 0
+    for size in sizes:
+        found.append(pa.record_batch({"n": pa.array(range(first, first + size), pa.int64())}))
+        first += size
+    return found
+
+
+def test_rows_keep_their_numbers_whatever_is_left_out() -> None:
+    left = pa.Table.from_batches(list(without(iter(batches(3, 2, 4)), {0, 3, 4, 8})))
+    assert left["n"].to_pylist() == [1, 2, 5, 6, 7]
+    one = Operation("x/3", Position("x"), False, None, False, 5, lambda: iter(()), frozenset({0, 3, 4, 8}))
+    numbers = one.numbers()
+    assert [next(numbers) for _ in range(5)] == [1, 2, 5, 6, 7]
+    assert (one.call, picked(iter(batches(3, 2, 4)), [4, 0])["n"].to_pylist()) == ("x/3-4", [0, 4])
+
+
+def refusal(seq: int, *numbers: int) -> Refusal:
+    rows = pa.table({"n": pa.array(numbers, pa.int64())})
+    return Refusal(Position("l", 1, "t", 4, seq, "h"), rows, dict.fromkeys(numbers, "r"))
+
+
+def test_a_refused_row_is_kept_once(tmp_path: Path) -> None:
+    outbox = tmp_path / "outbox" / "rows"
+    write_deltalake(str(outbox), pa.table({"n": pa.array([], pa.int64())}))
+    aside = Aside("postgres://shop/rows", outbox)
+    assert aside.ids() == set()
+    assert aside.add([refusal(2, 1, 3), refusal(4, 0)]) == 3
+    assert Aside("postgres://shop/rows", outbox).add([refusal(2, 1, 3)]) == 0
+    assert aside.add([refusal(2, 3, 5)]) == 1
+    assert aside.ids() == {(2, 1), (2, 3), (2, 5), (4, 0)}
+    found = pa.Table.from_batches(list(aside.rows([(4, 0), (2, 5), (2, 1)], ["n"])))
+    assert found["n"].to_pylist() == [0, 5, 1]
+    row = DeltaTable(str(aside.folder)).to_pyarrow_table().to_pylist()[0]
+    assert (row["_reason"], row["_generation"], row["_epoch"]) == ("r", 1, 4)
+    with pytest.raises(HistoryGone, match=r"expected 2 rows that it refused at .*, found 1: restore the home"):
+        list(aside.rows([(2, 1), (9, 9)], ["n"]))
+
+
+def test_columns_that_results_gain_are_kept(tmp_path: Path) -> None:
+    outbox = tmp_path / "outbox" / "rows"
+    write_deltalake(str(outbox), pa.table({"n": pa.array([], pa.int64())}))
+    assert Aside("a", outbox).add([refusal(2, 1)]) == 1
+    write_deltalake(str(outbox), pa.table({"k": pa.array([], pa.string())}), mode="append", schema_mode="merge")
+    wider = Refusal(Position("l", seq=3), pa.table({"n": pa.array([7]), "k": ["x"]}), {0: "r"})
+    assert Aside("a", outbox).add([wider]) == 1
+    found = pa.Table.from_batches(list(Aside("a", outbox).rows([(2, 1), (3, 0)], ["n", "k"])))
+    assert found.to_pylist() == [{"n": 1, "k": None}, {"n": 7, "k": "x"}]
+
+
+# --- By a class of one's own
+
+CLASS = """
+import json
+from pathlib import Path
+
+from floodmark.errors import Undeliverable
+
+
+class Again:
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def apply(self, batch, token):
+        rows = batch.to_pylist()
+        bad = {number: f"{row['n']} is odd" for number, row in enumerate(rows) if row["n"] % 2 and not self.takes()}
+        if bad:
+            raise Undeliverable(bad)
+        with self.path.open("a") as file:
+            file.writelines(json.dumps([row["n"], row["_floodmark_row"], token]) + "\\n" for row in rows)
+
+    def takes(self):
+        return self.path.with_suffix(".takes").exists()
+
+    def rows(self):
+        return []
+
+
+class Once(Again):
+    def position(self):
+        place = self.path.with_suffix(".position")
+        return place.read_text() if place.exists() else None
+
+    def apply(self, batch, token, since, upto):
+        super().apply(batch, token)
+        self.path.with_suffix(".position").write_text(upto)
+
+
+class Wrong(Again):
+    def apply(self, batch, token):
+        raise Undeliverable({batch.num_rows: "none of them"})
+"""
+
+
+def own(place: Path, name: str, **how: Any) -> tuple[Outboxed, Path]:
+    (place / "rules").mkdir(exist_ok=True)
+    (place / "rules" / "odd.py").write_text(CLASS)
+    path = place / "rows"
+    sink = {"python": {"class": f"odd:{name}", "settings": {"path": str(path)}}, "on_error": "dead", **how}
+    return Outboxed(place, sink), path
+
+
+def lines(path: Path) -> list[list[Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("name", "qos"), [("Once", 2), ("Again", 1)])
+def test_a_class_says_which_rows_it_cannot_take(place: Path, name: str, qos: int) -> None:
+    """Tokens of rows stay the same, and the call's token is another one."""
+    rule, path = own(place, name, qos=qos)
+    rule.epoch([event(1, n=2), event(1, n=3), event(1, n=4)])
+    rule.epoch([event(1, n=5), event(1, n=6)])
+    assert "rows that it refuses go to its undelivered table" in rule.command("plan", "refused")[1]
+    done = rule.relays.ship()
+    assert (done.code, "3 rows of 2 portions shipped, 2 refused" in done.said) == (0, True), done.said
+    assert [(n, row.split("/", 1)[1], token.split("/", 1)[1]) for n, row, token in lines(path)] == [
+        (2, "3/0", "3-1"), (4, "3/2", "3-1"), (6, "5/1", "5-1"),
+    ]  # fmt: skip
+    assert rule.undelivered() == [(3, 1, 3), (5, 0, 5)]
+    path.with_suffix(".takes").touch()
+    code, said = rule.command("undelivered", "replay", "refused", "--target", rule.sink.label)
+    assert (code, "2 rows of 1 portion shipped" in said) == (0, True), said
+    assert [(n, row.split("/", 1)[1]) for n, row, _ in lines(path)[3:]] == [(3, "6/0"), (5, "6/1")]
+
+
+def test_a_class_that_names_no_row_of_its_batch_stops(place: Path) -> None:
+    rule, _ = own(place, "Wrong", qos=1)
+    rule.epoch([event(1, n=2)])
+    done = rule.relays.ship()
+    assert (done.code, "expected Undeliverable with numbers of rows from 0 to 0, found 1" in done.said) == (3, True)
+
+
+def test_the_rows_that_a_class_refuses_stop_its_relay_without_a_word_in_the_rule(place: Path) -> None:
+    rule, path = own(place, "Again", qos=1, on_error="stop")
+    rule.epoch([event(1, n=2), event(1, n=3)])
+    done = rule.relays.ship()
+    assert (done.code, "row 1: 3 is odd" in done.said, path.exists()) == (3, True, False), done.said
+    assert str(Undeliverable({})) == "no row is named"
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_at_a_lower_qos_the_rest_of_the_portion_is_delivered_too(place: Path, qos: int) -> None:
+    rule, path = own(place, "Once", qos=qos)
+    rule.epoch([event(1, n=2), event(1, n=3), event(1, n=4)])
+    assert rule.relays.ship().code == 0
+    assert [n for n, *_ in lines(path)] == [2, 4]
+    assert rule.undelivered() == [(3, 1, 3)]
+
+
+def test_many_rows_are_replayed_by_several_rows_of_the_ledger(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule, path = own(place, "Again", qos=1)
+    rule.epoch([event(1, n=3), event(1, n=4), event(1, n=5), event(1, n=7)])
+    assert rule.relays.ship().code == 0
+    path.with_suffix(".takes").touch()
+    monkeypatch.setattr(redeliveries, "MOST", 2)
+    folders = ["--rules", str(place / "rules"), "--home", str(rule.flow.home)]
+    done = CliRunner().invoke(app, ["undelivered", "replay", "refused", "--json", *folders])
+    assert (done.exit_code, json.loads(done.stdout)["rows"]) == (0, 3), done.output
+    assert [(n, row.split("/", 1)[1]) for n, row, _ in lines(path)] == [
+        (4, "3/1"), (3, "4/0"), (5, "4/1"), (7, "5/0"),
+    ]  # fmt: skip
+    done = CliRunner().invoke(app, ["undelivered", "refused", "list", "--json", *folders])
+    found = json.loads(done.stdout)
+    assert (found["rows"], sorted(one["_replayed"] for one in found["shown"])) == (3, [4, 4, 5])
+    dry = CliRunner().invoke(app, ["undelivered", "replay", "refused", "--dry-run", "--json", *folders])
+    assert (json.loads(dry.stdout)["rows"], json.loads(dry.stdout)["done"]) == (0, True)
