@@ -47,7 +47,9 @@ def flow_of(place: Path, *sinks: dict[str, Any], sql: str = SELECTED, **settings
 
 def prove(flow: Flow, *more: str) -> Result:
     places = ["--rules", str(flow.root / "rules"), "--home", str(flow.home)]
-    return CliRunner().invoke(app, ["prove", flow.name, *places, "--master", "local[2]", "--json", *more])
+    return CliRunner().invoke(
+        app, ["prove", flow.name, *places, "--master", "local[2]", "--json", "--rows", str(len(ROWS)), *more]
+    )
 
 
 def facts_of(told: Result) -> dict[str, Any]:

@@ -43,6 +43,7 @@ from floodmark.proving.faultplan import (
     plan_cases,
     points,
     replays,
+    shipped,
     target,
     undisturbed,
     waves,
@@ -109,7 +110,7 @@ def test_a_third_sink_has_its_points() -> None:
 
 def test_relays_have_points_where_there_are_targets() -> None:
     assert {whys(GROUND)[point] for point in RELAY_POINTS} == {"the rule has no target"}
-    aimed = replace(GROUND, target=3, relays=(2, 2))
+    aimed = replace(GROUND, target=2, relays=(2, 2), shipped=3)
     found = by_fault(aimed, "killed")
     assert found["relay.sent"].kills == ("relay.sent@3",)
     assert whys(aimed)["relay.between"] == "at qos 2, rows and position move together"
@@ -120,6 +121,15 @@ def test_relays_have_points_where_there_are_targets() -> None:
     mixed = replace(aimed, relays=(2, 1))
     assert by_fault(mixed, "killed")["relay.between"].kills == ("relay.between@3",)
     assert "goes on behind it" in whys(mixed, "twice")["relay.between"]
+
+
+def test_a_relay_is_hit_in_a_portion_with_rows() -> None:
+    assert shipped([5, 1, 3, 9]) == 3
+    assert shipped([0, 2, 2, 0]) == 2
+    for rows in ([7, 0, 0, 9], [7, 7], []):
+        assert shipped(rows) is None, "no epoch in the middle has any"
+    first = by_fault(replace(GROUND, relays=(2,)), "killed")
+    assert first["relay.sent"].kills == ("relay.sent",)
 
 
 def test_a_point_may_be_in_several_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

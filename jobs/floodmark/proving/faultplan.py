@@ -66,8 +66,9 @@ class Baseline:
     """Facts from the undisturbed run: the rule's qos, its sinks with a table (of a target, its outbox), whether it
     keeps state, its epochs.
 
-    `target`: the epoch that the faults hit. `relays`: the qos of each sink that a relay ships to. `unreset`: a target
-    for which the rule cannot be reset; None if it can.
+    `target`: the epoch that the faults hit. `relays`: the qos of each sink that a relay ships to. `shipped`: the epoch
+    in whose portion faults hit relays; None: the first that there is. `unreset`: a target for which the rule cannot be
+    reset; None if it can.
     """
 
     qos: int
@@ -76,6 +77,7 @@ class Baseline:
     epochs: int
     target: int
     relays: tuple[int, ...] = ()
+    shipped: int | None = None
     unreset: str | None = None
 
 
@@ -88,6 +90,13 @@ def target(effects: Sequence[int]) -> int:
         raise Refused(f"expected a sample of at least {LEAST_EPOCHS} epochs, found {len(effects)}: give more --rows")
     middle = range(2, len(effects))
     return max(middle, key=lambda epoch: (effects[epoch - 1], -epoch))
+
+
+def shipped(rows: Sequence[int]) -> int | None:
+    """The epoch in whose portion faults hit relays: of those in the middle, the one with most rows for targets; None if
+    they have none. `rows`: for targets, by epoch."""
+    best = max(range(2, len(rows)), key=lambda epoch: (rows[epoch - 1], -epoch), default=0)
+    return best if best and rows[best - 1] else None
 
 
 def points(sinks: int) -> list[str]:
@@ -193,6 +202,8 @@ def _epoch_of(point: str, ground: Baseline) -> str:
     """Before the query starts there is only the next epoch; some points are in no epoch."""
     if point in (*BEGIN_POINTS, *LOST_POINTS, *RESET_POINTS):
         return ""
+    if point in RELAY_POINTS:
+        return "" if ground.shipped is None else f"@{ground.shipped}"
     return "@1" if point == "offsets.before" else f"@{ground.target}"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from subprocess import Popen
 from typing import Any
 
@@ -15,6 +16,7 @@ from floodmark import errors
 from floodmark.audit.ledger.story import Story
 from floodmark.audit.logreader import read_ledger
 from floodmark.connectors.delta.lookups import pinned_now
+from floodmark.core.protocol.places import PREFIX
 from floodmark.core.rules.kinds import can_of, targets
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import FloodmarkError, Refused, RunFailed
@@ -27,6 +29,7 @@ from floodmark.proving.faultplan import (
     cut,
     plan_cases,
     replays,
+    shipped,
     target,
     undisturbed,
     waves,
@@ -127,7 +130,13 @@ class Play:
         output = sum(epoch.end["output_rows"] for epoch in epochs)
         self._teller.say(f"undisturbed run: {len(epochs)} epochs, {output} results; faults hit epoch {aim}")
         relays = tuple(sink.qos for sink in targets(self._rule))
-        return Baseline(self._rule.qos, sinks, state, len(epochs), aim, relays, _unreset(self._rule))
+        portion = shipped([self._rows_for_targets(epoch.end["tables"]) for epoch in epochs])
+        return Baseline(self._rule.qos, sinks, state, len(epochs), aim, relays, portion, _unreset(self._rule))
+
+    def _rows_for_targets(self, tables: Mapping[str, Any]) -> int:
+        """`tables`: what an epoch of the undisturbed run wrote."""
+        outboxes = [PREFIX + str(sink.address) for sink in targets(self._scratch.rule(REFERENCE))]
+        return sum(tables[name]["rows"] for name in outboxes if name in tables)
 
     def _groups(self, found: Played) -> list[list[Case]]:
         return waves(found.cases, MOST_RELAYS if found.ground.relays else MOST_TOGETHER)
