@@ -60,13 +60,9 @@ def own_tables(head: Head, home: Home) -> list[OwnTable]:
 
 
 def copies(home: Home) -> list[OwnTable]:
-    """The landings and outboxes in the rule's home, and what targets refused; also those that the rule no longer has."""
-    found = sorted(
-        place
-        for role in (ROLE, OUTBOX, "undelivered")
-        for place in home.path.glob(f"{role}/*")
-        if (place / LOG).is_dir()
-    )
+    """The landings, outboxes and refused rows in the rule's home, also those that the rule no longer uses."""
+    places = (place for role in (ROLE, OUTBOX, "undelivered") for place in home.path.glob(f"{role}/*"))
+    found = sorted(place for place in places if (place / LOG).is_dir())
     return [OwnTable(str(place.relative_to(home.path)), str(place)) for place in found]
 
 

@@ -170,6 +170,8 @@ def _unshipped(ground: Baseline, point: str) -> str | None:
         return "the rule has no target"
     if point == "relay.between" and min(ground.relays) == 2:
         return "at qos 2, rows and position move together"
+    if point == "relay.refused":
+        return "the sample has no row that a target refuses"
     return None
 
 
