@@ -54,8 +54,9 @@ def found(place: Path, held: list[tuple[str, int]], qos: int = 2, on_reset: str 
     last = rows[-1]
     position = {"ledger": LEDGER, "generation": 2, "token": "t", "epoch": 1, "seq": last.seq, "hash": last.hash}
     sink = {"address": ADDRESS, "qos": qos}
-    log = read_table(str(place))
-    return [one.what for one in check_target(TABLE, sink, log, rows, LEDGER, lambda _: Holding(position, held), None, {})]
+    log, none = read_table(str(place)), read_table(str(place / "undelivered"))
+    told = check_target(TABLE, sink, log, rows, LEDGER, lambda _: Holding(position, held), none, {})
+    return [one.what for one in told]
 
 
 @pytest.mark.parametrize(
