@@ -44,7 +44,7 @@ def found(place: Path, held: list[tuple[str, int]], qos: int = 2, on_reset: str 
     """The findings on a rule that wrote FIRST, was reset, and wrote SECOND."""
     for rows in (FIRST, SECOND):
         write_deltalake(str(place), batch(rows), mode="append")
-    begun = {"rule": json.dumps({"sinks": [{"address": ADDRESS, "on_reset": on_reset}]})}
+    begun = {"rule": json.dumps({"sinks": [{"kind": "kafka", "address": ADDRESS, "on_reset": on_reset}]})}
     rows = [
         row(1, 1, 0, **begun),
         row(2, 1, 1, tables={TABLE: {"commit": 0, "rows": 2, "digest": None}}),
