@@ -14,6 +14,7 @@ from floodmark.connectors.sources.kafka.settings import SERVERS
 from floodmark.errors import FloodmarkError, NotThereYet, Refused, RunFailed
 
 WAIT = 10.0  # seconds for an answer
+FIRST_TURN = 1.0
 # Of librdkafka's names for errors: those for which no retry helps, and what to do.
 _HOPELESS = {
     "_AUTHENTICATION": "Check login, password and `sasl.mechanism` of the connection",
@@ -60,7 +61,7 @@ class Brokers:
         committed: without the records of open transactions, and what follows them. Raises NotThereYet for a topic that
         does not exist, RunFailed if no broker answers.
         """
-        cluster = self._asked(partial(self._admin.list_topics, timeout=WAIT))
+        cluster = self._asked(self._cluster)
         matching = (one for one in cluster.topics if pattern and re.fullmatch(pattern, one))
         described = self._described({*wanted, *matching})
         places = [(name, number) for name, (_, numbers) in described.items() for number in numbers]
@@ -70,6 +71,19 @@ class Brokers:
             for name, (known, numbers) in described.items()
         }
         return KafkaOffset(cluster.cluster_id, topics)
+
+    def _cluster(self) -> Any:
+        """Asked in turns, each twice as long, so that a refusal ends it before the whole time has passed."""
+        until, turn = time.monotonic() + WAIT, FIRST_TURN
+        while True:
+            try:
+                return self._admin.list_topics(timeout=min(turn, max(0.1, until - time.monotonic())))
+            except self._failure:
+                self._admin.poll(0)  # delivers the reasons
+                refused = any(one.name() in _HOPELESS for one in self._told)
+                if refused or time.monotonic() > until:
+                    raise
+            turn *= 2
 
     def _described(self, names: Collection[str]) -> dict[str, tuple[str, list[int]]]:
         """Id and partitions of topics."""
@@ -151,7 +165,7 @@ class Brokers:
 
     def beginning(self, prefix: str) -> list[str]:
         """The names of the topics whose name begins so."""
-        cluster = self._asked(partial(self._admin.list_topics, timeout=WAIT))
+        cluster = self._asked(self._cluster)
         return sorted(one for one in cluster.topics if one.startswith(prefix))
 
     def delete(self, topic: str) -> None:
