@@ -30,6 +30,7 @@ def test_a_range_has_its_rows(spark: SparkSession, house: Icehouse, place: Path)
     rows_promised(Growing(kind, place / "rows"), spark)
 
 
+@pytest.mark.prove
 def test_a_killed_run_folds_each_row_once(spark: SparkSession, house: Icehouse, place: Path) -> None:
     """Over a compaction and an expiry, and up to rows that leave."""
     flow = Flow(place, stream={"delta": None, "iceberg": SAID}, settings={"epoch": {"max_rows": 2}})

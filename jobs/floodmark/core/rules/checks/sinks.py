@@ -61,9 +61,14 @@ def _that(can: str) -> str:
 
 
 def check_resets(rule: Rule) -> Iterator[Problem]:
-    """Report tables that are to keep their rows in a reset."""
+    """Report sinks that cannot keep their rows in a reset: tables, and those of a rule that replaces all rows."""
     for i, sink in enumerate(rule.sinks):
-        if sink.on_reset == "keep" and not sink_can(sink.kind).target:
+        if sink.on_reset == "keep" and rule.rebuild:
+            yield (
+                ("sinks", i, "on_reset"),
+                "expected empty beside `rebuild: true`, where each run replaces all rows, found keep: leave it out",
+            )
+        elif sink.on_reset == "keep" and not sink_can(sink.kind).target:
             yield (
                 ("sinks", i, "on_reset"),
                 f"expected a target ({_that('target')}), found {sink.kind}: `floodmark reset --keep-output` keeps "
