@@ -356,6 +356,7 @@ def test_backfills_and_corrections_follow_through(server: Server, place: Path, s
     assert sorted(shop.ask("SELECT k FROM k")) == [("a",), ("b",)]
 
 
+@pytest.mark.prove
 def test_a_rule_that_each_run_rebuilds_replaces_all_at_once(server: Server, place: Path, spark: SparkSession) -> None:
     flow = Flow(place, "rebuilt", sql="SELECT k, count(*) AS c FROM events GROUP BY k", stream={"lateness": None})
     flow.settings = {

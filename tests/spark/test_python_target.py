@@ -226,6 +226,7 @@ def test_a_reset_empties_what_can_be_emptied(
     assert shop.has_all()
 
 
+@pytest.mark.prove
 def test_a_reset_is_refused_where_rows_cannot_be_taken_away(
     server: Inbox, place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
