@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -132,6 +132,12 @@ def test_the_modules_and_names_that_architecture_points_to_are_there() -> None:
             found = file_at(file).read_text()
             wrong += [f"{name} in {file}" for name in re.findall(r"`(\w+)`", names) if not has(found, name)]
     assert wrong == []
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """pytest imports them by name: of two with one name, it can import only the first."""
+    names = Counter(file.name for file in (CHECKOUT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_no_message_names_a_constant_where_its_value_should_be() -> None:
