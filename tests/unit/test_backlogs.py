@@ -9,8 +9,9 @@ import pytest
 from support.behind import NAME, ROWS, Behind
 from support.flow import START
 
-from floodmark.connectors.relay.backlogs import target_lag
+from floodmark.connectors.relay.backlogs import check_shipped, target_lag
 from floodmark.connectors.relay.memory import Memory, file_of, recall, remember
+from floodmark.errors import Refused
 from floodmark.views.status.rulestatus import rule_status
 
 MICROS = round(START.timestamp() * 1e6)
@@ -49,6 +50,18 @@ def test_the_rule_waits_from_the_limit_on(behind: Behind) -> None:
         behind.run(MICROS)
     assert found.full and found.facts()["full"] and found.limit == 3_000
     assert "the rule waits, at `max_bytes` 3,000" in found.text()
+
+
+@pytest.mark.parametrize("role", ["outbox", "undelivered"])
+def test_rows_that_were_not_shipped_cannot_be_forgotten(behind: Behind, role: str) -> None:
+    rule, home = behind.flow.rule(), behind.flow.place
+    assert behind.outbox is not None
+    folder = f"{role}/{behind.outbox.name}"
+    check_shipped(rule, home, behind.flow.ledger(), [folder])
+    behind.run(MICROS)
+    check_shipped(rule, home, behind.flow.ledger(), ["landing/events"])
+    with pytest.raises(Refused, match=f"target {NAME} has not got all of it. `floodmark relay {rule.rule} --target"):
+        check_shipped(rule, home, behind.flow.ledger(), ["landing/events", folder])
 
 
 def test_a_fault_stays_until_something_arrives(behind: Behind) -> None:

@@ -130,14 +130,16 @@ def _maxima(ledger: LedgerReader | None, memory: Memory, left: list[Portion]) ->
 
 
 def check_shipped(rule: Rule, home: Home, ledger: LedgerReader, folders: Collection[str]) -> None:
-    """Raise Refused if a target has not got all that its outbox holds. folders: outboxes, in the rule's home."""
-    behind = (one for sink, one in zip(targets(rule), undelivered(rule, home, ledger), strict=True)
-              if sink.outbox in folders and one.portions)  # fmt: skip
-    for one in behind:
-        raise Refused(
-            f"rule {rule.rule}: its outbox has such rows, and target {one.target} has not got all of it. `floodmark "
-            f"relay {rule.rule} --target {one.target}` ships it, then forget; or remove the sink from the rule first"
-        )
+    """Raise Refused if a target has not got all that its outbox holds. folders: of outboxes, and of rows that targets
+    refused, in the rule's home."""
+    names = {folder.rpartition("/")[2] for folder in folders}
+    for sink, one in zip(targets(rule), undelivered(rule, home, ledger), strict=True):
+        if one.portions and str(sink.outbox).rpartition("/")[2] in names:
+            raise Refused(
+                f"rule {rule.rule}: its outbox has such rows, and target {one.target} has not got all of it. "
+                f"`floodmark relay {rule.rule} --target {one.target}` ships it, then forget; or remove the sink from "
+                "the rule first"
+            )
 
 
 def refused_by(sink: Sink, home: Home, ledger: LedgerReader | None) -> set[tuple[int, int]]:
