@@ -14,6 +14,8 @@ import psutil
 import pytest
 from test_operator import gone, wait_for
 
+from floodmark_airflow.tasks.processtree import kill_tree
+
 # As spark-submit's tree: a child that has ended and was never waited for, and one in a session of its own.
 TREE = """
 import os, subprocess, sys, time
@@ -43,14 +45,15 @@ def test_the_kill_leaves_other_runs_alone(started: subprocess.Popen[bytes], plac
     wait_for(place / "pids", 2)
     assert demo.kill_run([psutil.Process(started.pid)], "run.try2") == []
     assert started.poll() is None
-    assert demo.kill_tree(started.pid)
+    assert kill_tree(started.pid)
     started.wait(timeout=10)
 
 
 def test_the_demos_rule_is_the_example_run_every_minute(place: Path) -> None:
     from floodmark.core.rules.rule import load_rules
 
-    demo.write_rule(place / "rules")
+    with demo.source("lake", place) as lake:
+        demo.write_rule(place / "rules", lake, None)
     rules, errors = load_rules(place / "rules", {"LAKE": str(place)})
     assert not errors
     (rule,) = rules.values()

@@ -170,7 +170,7 @@ def test_every_command_speaks_of_it(spark: SparkSession, place: Path) -> None:
     maintained = answer(["maintain", flow.name, *home, *rules, "--dry-run", "--json"])
     assert "fake sink, which Floodmark does not maintain" in json.dumps(maintained)
     proved = CliRunner().invoke(app, ["prove", flow.name, *home, *rules])
-    assert "because copies of the rule write to copies of its sinks; found fake" in " ".join(proved.output.split())
+    assert "because copies of the rule need sinks of their own; found fake" in " ".join(proved.output.split())
     wheres = {"status": home + rules, "plan": home + rules, "audit": home, "maintain": [*home, *rules, "--yes"]}
     said = {name: answer([name, flow.name, *where, "--json"]) for name, where in wheres.items()}
     assert "fake://counted" in json.dumps(said["plan"])
@@ -193,7 +193,7 @@ def test_an_epoch_that_wrote_to_it_is_not_taken_back(spark: SparkSession, place:
     flow = flow_of(place, sql=STATELESS)
     flow.arrive(some(6))
     assert crash(spark, flow, "sink0.after")
-    with pytest.raises(Refused, match=r"expected sinks that are Delta tables, .* found fake"):
+    with pytest.raises(Refused, match=r"expected sinks that are Delta tables or targets, .* found fake"):
         abandon(spark, flow)
     run(spark, flow)
     assert len(table().rows()) == 6
