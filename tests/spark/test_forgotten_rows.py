@@ -112,6 +112,7 @@ def test_a_window_by_key_continues_and_the_audit_says_what_it_can_no_longer_prov
     assert {one.verdict for one in findings(flow)} == {"unknown"}
 
 
+@pytest.mark.prove
 def test_a_class_forgets_all_of_a_key_and_an_old_value_does_not_come_back(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place, process="totals:Totals")
     flow.write_rule()

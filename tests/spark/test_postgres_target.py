@@ -439,6 +439,7 @@ def test_the_certificate_finds_what_somebody_did_to_a_target(
     assert said in found[0][1]
 
 
+@pytest.mark.prove
 def test_upkeep_removes_what_was_shipped_long_ago_and_nothing_else(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The certificate then compares sums where rows were appended. Where a key replaced them, it does not know."""
     monkeypatch.setenv("FLOODMARK_CONN_SHOP", shop.uri)
