@@ -23,7 +23,8 @@ _HOPELESS = {
     "CLUSTER_AUTHORIZATION_FAILED": "The login needs the right to describe the cluster",
 }
 
-_YOUNG = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")  # errors of a partition that has no leader yet
+# Errors of a partition that has no leader yet, or one that its broker does not know of yet.
+_YOUNG = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_LEADER_EPOCH", "FENCED_LEADER_EPOCH")
 
 
 def brokers(name: str, settings: Mapping[str, str]) -> Brokers:
