@@ -14,8 +14,9 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from support.holding import found_in
 
 from floodmark.errors import Refused
-from floodmark.ledger.delta.pastcommits import live_files, remove_needless, rewrite
+from floodmark.ledger.delta.pastcommits import live_files, rewrite
 from floodmark.ledger.delta.tables import entry_actions
+from floodmark.ledger.forgetting import remove_needless
 
 ALICE = "alice@example.org"
 
@@ -57,7 +58,7 @@ def file_with(place: Path, path: str, keys: list[str]) -> dict[str, Any]:
 
 def cleaned(place: Path) -> None:
     rewrite(str(place), without(place, ALICE))
-    remove_needless(str(place), lambda: None)
+    remove_needless("rule", str(place))
 
 
 def test_each_commit_keeps_its_other_rows_and_what_it_says(table: Path) -> None:

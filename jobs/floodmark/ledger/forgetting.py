@@ -169,7 +169,7 @@ def purge(rule: str, address: str) -> int:
     if fault is not None:
         raise TableBroken(about_table(address, f"{fault}; nothing of it was removed"))
     reach(rule, "forget.checkpoint.after")
-    _remove(rule, "forget.files.during", _needless_files(table, address))
+    remove_needless(rule, address)
     _remove(rule, "forget.log.during", _needless_entries(log, version))
     return version
 
@@ -192,6 +192,11 @@ def _strip(checkpoint: Path) -> int:
 
 def _names(log: Path) -> list[str]:
     return [file.name for file in log.iterdir()]
+
+
+def remove_needless(rule: str, address: str) -> None:
+    """Remove all data files that the newest version of a table does not need."""
+    _remove(rule, "forget.files.during", _needless_files(DeltaTable(address), address))
 
 
 def _needless_files(table: DeltaTable, address: str) -> Iterator[Path]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from deltalake import DeltaTable
 
@@ -61,17 +60,6 @@ def rewrite(address: str, replaced: Mapping[str, Sequence[Added]]) -> None:
         if now != actions:
             lines = (json.dumps(one, separators=(",", ":")) for one in now)
             _put(address, entry, "".join(f"{line}\n" for line in lines).encode())
-
-
-def remove_needless(address: str, tell: Callable[[], None]) -> None:
-    """Remove all files that the newest version does not need. `tell`: called as each has gone."""
-    root = Path(address)
-    live = {root / unquote(path) for path in live_files(address)}
-    kept = live | {file.with_name(f".{file.name}.crc") for file in live}
-    for file in sorted(root.rglob("*")):
-        if file.is_file() and file not in kept and _LOG not in file.relative_to(root).parts:
-            file.unlink()
-            tell()
 
 
 def _entries(address: str) -> list[Path]:

@@ -25,9 +25,9 @@ from floodmark.core.text.tablenames import about_named
 from floodmark.errors import Fenced
 from floodmark.ledger.comparing import check_before_commit
 from floodmark.ledger.delta import tablelog, tables
-from floodmark.ledger.delta.pastcommits import Added, live_files, remove_needless, rewrite
+from floodmark.ledger.delta.pastcommits import Added, live_files, rewrite
 from floodmark.ledger.delta.syncing import sync_commit
-from floodmark.ledger.forgetting import OwnTable, purge
+from floodmark.ledger.forgetting import OwnTable, purge, remove_needless
 from floodmark.ledger.landings import OUTBOX, Cut, LandedTable, app_of, cut
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.session.jvm import jvm_class
@@ -156,7 +156,7 @@ class LeavingCopy:
         reach(self.rule, "forget.copy.before")
         rewrite(self.table.address, replaced)
         reach(self.rule, "forget.copy.after")
-        remove_needless(self.table.address, lambda: reach(self.rule, "forget.files.during"))
+        remove_needless(self.rule, self.table.address)
 
     def _cut(self) -> None:
         """The target has all rows of the outbox."""
