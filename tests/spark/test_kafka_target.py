@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 import zlib
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -25,12 +27,14 @@ from support.running import reset, run
 
 from floodmark.connectors.ports.target import Layout
 from floodmark.connectors.sources.kafka.brokers import brokers
+from floodmark.connectors.targets.kafka.messages import Record
 from floodmark.connectors.targets.kafka.options import WrittenTopic
+from floodmark.connectors.targets.kafka.producing import ANSWER, Transactions
 from floodmark.connectors.targets.kafka.reading import Blocked, CommittedReader
 from floodmark.connectors.targets.kafka.target import PARTITIONS, KafkaTarget
 from floodmark.core.relay.positions import MARKERS
 from floodmark.core.text.ddl import columns_of
-from floodmark.errors import Refused
+from floodmark.errors import InputFault, Refused
 from floodmark.proving.play.processes import wait_until
 
 SHOP = {"connection": "shop"}
@@ -255,6 +259,18 @@ def test_topics_of_somebody_are_taken_over_if_they_are_empty(shop: Shop) -> None
     shop.broker.delete("rows")
     done = shop.relays.ship("--target", "rows")
     assert (done.code, "nothing new" in done.said) == (0, True), done.said
+
+
+def test_a_record_that_is_too_large_is_named_soon(shop: Shop) -> None:
+    """librdkafka gives up or holds back the records beside it, and reports them in any order."""
+    shop.broker.create("rows", 3, max_message_bytes="200")
+    writer = Transactions("kafka://shop/rows", {"bootstrap.servers": shop.broker.servers}, "large", 200)
+    small = [Record(str(i).encode(), b"x", f"1/{i}", []) for i in range(100)]
+    large = Record(b"1", Random(4).randbytes(400), "1/large", [])  # which no compression makes smaller
+    begun = time.monotonic()
+    with pytest.raises(InputFault, match="row 1/large: expected a record that the topic takes"):
+        writer.send("rows", [*small[:50], large, *small[50:]], None)
+    assert time.monotonic() - begun < ANSWER, "it waited for the records that were held back"
 
 
 @pytest.mark.parametrize(

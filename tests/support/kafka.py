@@ -21,7 +21,7 @@ from typing import Any
 
 import pyspark
 from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from floodmark.core.application.sparkconf import java_place
 from floodmark.proving.play.processes import kill_all, wait_until
@@ -94,6 +94,16 @@ class Broker:
     def create(self, topic: str, partitions: int = 2, **settings: str) -> None:
         config = {key.replace("_", "."): value for key, value in settings.items()}
         self.admin.create_topics([NewTopic(topic, partitions, config=config)])[topic].result()
+        assert self.process is not None
+        assert wait_until(lambda: self._led(topic, partitions), self.process, LIMIT), f"topic {topic} has no leaders"
+
+    def _led(self, topic: str, partitions: int) -> bool:
+        """Whether the broker takes records for each partition."""
+        places = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+        try:
+            return all(one.result().offset == 0 for one in self.admin.list_offsets(places).values())
+        except KafkaException:
+            return False
 
     def delete(self, topic: str) -> None:
         self.admin.delete_topics([topic])[topic].result()
@@ -110,10 +120,12 @@ class Broker:
 
     def send(self, topic: str, rows: Iterable[Mapping[str, Any] | bytes | None], partition: int | None = None) -> None:
         """Rows as JSON, or values as they are; by turns into two partitions, if none is named."""
+        lost: list[str] = []
         for i, row in enumerate(rows):
             value = json.dumps(row, default=str).encode() if isinstance(row, Mapping) else row
-            self.producer.produce(topic, value, key=b"k", partition=i % 2 if partition is None else partition)
-        assert self.producer.flush(LIMIT) == 0
+            self.producer.produce(topic, value, key=b"k", partition=i % 2 if partition is None else partition,
+                                  on_delivery=lambda error, _: lost.append(str(error)) if error else None)  # fmt: skip
+        assert (self.producer.flush(LIMIT), lost) == (0, [])
 
     def start(self) -> None:
         """Returns once it answers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -14,9 +15,12 @@ from floodmark.errors import Fenced, FloodmarkError, InputFault, Refused, RunFai
 
 OPEN = 300.0  # seconds after which the broker takes an open transaction back
 ANSWER = 60.0  # seconds for an answer of the broker
+TURN = 0.2  # seconds between looks at what was lost
 _FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING")
 _REFUSED = ("TOPIC_AUTHORIZATION_FAILED", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED",
             "UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "TRANSACTIONAL_ID_NOT_FOUND")  # fmt: skip
+# Of records that librdkafka gave up because another one was lost.
+_PURGED = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
 _TOO_LARGE = ("MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE")
 
 
@@ -83,14 +87,18 @@ class Transactions:
                 self._producer.poll(0.1)
                 self._check_lost()
             except KafkaException as fault:
-                self._producer.poll(0.1)
-                self._check_lost()  # a record that was lost before this one
+                self._flush()  # raises for a record that was lost before this one
                 raise self._fault(fault.args[0], one.row) from None
 
     def _flush(self) -> None:
-        left = self._producer.flush(ANSWER)
+        """Ends as soon as a record is lost: librdkafka holds others of its batch back until the transaction ends."""
+        until = time.monotonic() + ANSWER
+        while left := self._producer.flush(TURN):
+            self._check_lost()
+            if time.monotonic() > until:
+                break
         self._check_lost()
-        if left:
+        if left or self._lost:
             raise RunFailed(about_sink(self._address, f"the broker takes no records; {_AGAIN}"))
 
     def _lose(self, row: str, error: KafkaError | None, _: object) -> None:
@@ -98,8 +106,10 @@ class Transactions:
             self._lost.append((error, row))
 
     def _check_lost(self) -> None:
-        if self._lost:
-            raise self._fault(*self._lost[0])
+        """The reports of records that were given up may come before that of the cause."""
+        for error, row in self._lost:
+            if error.name() not in _PURGED:
+                raise self._fault(error, row)
 
     def _take_back(self) -> None:
         try:
