@@ -10,6 +10,7 @@ from floodmark.core.relay.positions import KEYS
 from floodmark.core.text.ddl import Column
 
 POSITIONS = "floodmark_position"  # the table of positions, in the target's schema
+FULL = 70  # percent of a page that new rows fill
 STAGED, GONE, NUMBER = "_floodmark_rows", "_floodmark_gone", "_floodmark_number"
 
 
@@ -41,8 +42,10 @@ def moved_position(schema: str) -> str:
     return f"UPDATE {quoted(schema, POSITIONS)} SET {sets}, moved = clock_timestamp() WHERE target = %s"
 
 
-def new_table(place: tuple[str, str], columns: Iterable[Column]) -> str:
-    return f"CREATE TABLE {quoted(*place)} ({', '.join(map(_column, columns))})"
+def new_table(place: tuple[str, str], layout: Layout) -> str:
+    """With a key, pages have room for changed rows, so that these need no new entry in the index."""
+    room = f" WITH (fillfactor = {FULL})" if layout.key else ""
+    return f"CREATE TABLE {quoted(*place)} ({', '.join(map(_column, layout.columns))}){room}"
 
 
 def new_columns(place: tuple[str, str], columns: Iterable[Column]) -> str:
@@ -91,9 +94,9 @@ def copy_out(place: tuple[str, str], columns: Iterable[Column]) -> str:
     return f"COPY (SELECT {', '.join(names)} FROM {quoted(*place)}) TO STDOUT (FORMAT csv)"
 
 
-def has_null_key(key: Sequence[str]) -> str:
-    """Whether a staged row has NULL in its key."""
-    return f"SELECT 1 FROM {STAGED} s WHERE {_null(key)} LIMIT 1"
+def marks(key: Sequence[str]) -> str:
+    """Whether a staged row takes its key's row away, and whether one has NULL in its key."""
+    return f"SELECT coalesce(bool_or({GONE}), false), coalesce(bool_or({_null(key)}), false) FROM {STAGED} s"
 
 
 def deletion(place: tuple[str, str], key: Sequence[str], nulls: bool) -> str:
@@ -104,13 +107,27 @@ def deletion(place: tuple[str, str], key: Sequence[str], nulls: bool) -> str:
     return f"DELETE FROM {quoted(*place)} t USING {STAGED} s WHERE s.{GONE} AND {_same(key, nulls)}"
 
 
+def upsertion(place: tuple[str, str], layout: Layout, whole: bool) -> str:
+    """Add the other staged rows, or put them in the place of those with their keys; none with NULL in its key."""
+    names, key = (", ".join(map(quoted, some)) for some in ((one.name for one in layout.columns), layout.key))
+    which = f"NOT {GONE} AND NOT ({_null(layout.key)})"
+    rows = f"INSERT INTO {quoted(*place)} AS t ({names}) SELECT {names} FROM {STAGED} s WHERE {which}"
+    return f"{rows} ON CONFLICT ({key}) DO {_change(layout, whole)}"
+
+
+def _change(layout: Layout, whole: bool) -> str:
+    sets = _sets(layout, "excluded")
+    if not sets:
+        return "NOTHING"
+    newer = "" if whole or layout.newest is None else f" WHERE {_newer(layout, 'excluded')}"
+    return f"UPDATE SET {sets}{newer}"
+
+
 def update(place: tuple[str, str], layout: Layout, whole: bool, nulls: bool) -> str:
     """Put the other staged rows in the place of those with their keys, also of newer ones if `whole`."""
-    names = (one.name for one in layout.columns if one.name not in layout.key)
-    sets = ", ".join(f"{quoted(name)} = s.{quoted(name)}" for name in names)
-    newer = "" if whole or layout.newest is None else f" AND {_newer(layout)}"
+    newer = "" if whole or layout.newest is None else f" AND {_newer(layout, 's')}"
     same = _same(layout.key, nulls)
-    return f"UPDATE {quoted(*place)} t SET {sets} FROM {STAGED} s WHERE NOT s.{GONE} AND {same}{newer}"
+    return f"UPDATE {quoted(*place)} t SET {_sets(layout, 's')} FROM {STAGED} s WHERE NOT s.{GONE} AND {same}{newer}"
 
 
 def insertion(place: tuple[str, str], layout: Layout, nulls: bool) -> str:
@@ -124,6 +141,11 @@ def insertion(place: tuple[str, str], layout: Layout, nulls: bool) -> str:
     )
 
 
+def _sets(layout: Layout, side: str) -> str:
+    names = (one.name for one in layout.columns if one.name not in layout.key)
+    return ", ".join(f"{quoted(name)} = {side}.{quoted(name)}" for name in names)
+
+
 def _same(key: Sequence[str], nulls: bool) -> str:
     how = "IS NOT DISTINCT FROM" if nulls else "="
     same = " AND ".join(f"t.{quoted(name)} {how} s.{quoted(name)}" for name in key)
@@ -134,17 +156,17 @@ def _null(key: Sequence[str]) -> str:
     return " OR ".join(f"s.{quoted(name)} IS NULL" for name in key)
 
 
-def _newer(layout: Layout) -> str:
-    """As the engine orders rows of one key: by `newest`, then by all columns sorted by name; NULL is the smallest, and
-    text is ordered by its bytes."""
+def _newer(layout: Layout, side: str) -> str:
+    """Whether the row of `side` is newer, as the engine orders rows of one key: by `newest`, then by all columns sorted
+    by name. NULL is the smallest, and text is ordered by its bytes."""
     by_name = {one.name: one for one in layout.columns}
     order = [by_name[str(layout.newest)], *(by_name[name] for name in sorted(by_name))]
-    return f"CASE {' '.join(map(_differs, order))} ELSE false END"
+    return f"CASE {' '.join(_differs(one, side) for one in order)} ELSE false END"
 
 
-def _differs(column: Column) -> str:
+def _differs(column: Column, side: str) -> str:
     collate = ' COLLATE "C"' if column.type.name == "string" else ""
-    ours, theirs = (f"{side}.{quoted(column.name)}" for side in ("s", "t"))
+    ours, theirs = (f"{one}.{quoted(column.name)}" for one in (side, "t"))
     larger = f"({theirs} IS NULL OR ({ours} IS NOT NULL AND {ours}{collate} > {theirs}{collate}))"
     return f"WHEN {ours} IS DISTINCT FROM {theirs} THEN {larger}"
 

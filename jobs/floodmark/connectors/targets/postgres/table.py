@@ -56,10 +56,27 @@ class PostgresTable:
         return WrongColumn(about_sink(self._address, f"expected {expected}, found {found}: {mend}, or cast in the SQL"))
 
     def has_unique(self, session: psycopg.Connection[Any], key: Sequence[str]) -> bool:
+        return any(names == set(key) for names, _ in self._uniques(session))
+
+    def _uniques(self, session: psycopg.Connection[Any]) -> list[tuple[set[str], bool]]:
+        """The columns of each unique index on columns alone, and whether it is checked at once."""
         found = session.execute(
-            "SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND "
-            "a.attnum = ANY(i.indkey) WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indpred IS NULL AND "
-            "i.indisvalid GROUP BY i.indexrelid",
+            "SELECT array_agg(a.attname::text), i.indimmediate FROM pg_index i JOIN pg_attribute a ON a.attrelid = "
+            "i.indrelid AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1]) WHERE i.indrelid = %s::regclass "
+            "AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indisvalid GROUP BY i.indexrelid",
             [sql.quoted(*self._place)],
         )
-        return any(set(names) == set(key) for (names,) in found)
+        return [(set(names), immediate) for names, immediate in found]
+
+    def is_ours_alone(self, session: psycopg.Connection[Any], layout: Layout) -> bool:
+        """Whether it has only the layout's columns, the key's index is checked at once, and nothing of others acts."""
+        name = [sql.quoted(*self._place)]
+        acts = session.execute(
+            "SELECT relhastriggers OR relhasrules FROM pg_class WHERE oid = %s::regclass", name
+        ).fetchone()
+        names = {one.name for one in layout.columns}
+        return (
+            acts == (False,)
+            and set(self.columns(session)) == names
+            and (set(layout.key), True) in self._uniques(session)
+        )

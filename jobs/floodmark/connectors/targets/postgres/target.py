@@ -17,6 +17,7 @@ from psycopg.pq import TransactionStatus
 
 from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.targets.postgres import statements as sql
+from floodmark.connectors.targets.postgres.merging import Merging
 from floodmark.connectors.targets.postgres.reading import read
 from floodmark.connectors.targets.postgres.sessions import connected, end_stopped, of_row, refused_or_failed
 from floodmark.connectors.targets.postgres.sifting import Sieve
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
 LOCK_WAIT = "5s"  # for the position's row, before the session that holds it is looked at
 PATIENCE = 120.0  # seconds to wait for a relay that works
 NOW = "SET CONSTRAINTS ALL IMMEDIATE"  # so that nothing is left for COMMIT to find
-# A value that the type cannot hold, a constraint, a row or key that is too large, a trigger that refuses a row.
-_OF_ROWS = (pg.DataError, pg.IntegrityError, pg.ProgramLimitExceeded, pg.RaiseException)
+# A value that the type cannot hold, a constraint, two rows that are one key to the table, a row or key that is too
+# large, a trigger that refuses a row.
+_OF_ROWS = (pg.DataError, pg.IntegrityError, pg.CardinalityViolation, pg.ProgramLimitExceeded, pg.RaiseException)
 
 
 class PostgresTarget(Target):
@@ -77,7 +79,7 @@ class PostgresTarget(Target):
         if self._table.columns(session):
             self._take_over(session, owner, layout)
         else:
-            session.execute(sql.new_table(self._place, layout.columns))
+            session.execute(sql.new_table(self._place, layout))
         if layout.key and not self._table.has_unique(session, layout.key):
             nulls = session.info.server_version >= 150000
             session.execute(sql.unique_key(self._place, layout.key, nulls))
@@ -194,17 +196,7 @@ class PostgresTarget(Target):
         texts = (copied(batch, layout.columns, (sql.GONE,)) for batch in one.rows())
         self._copy(session, one, sql.copy_into(sql.STAGED, [*_names(layout), sql.GONE]), texts)
         with self._rows_of(one.position):
-            self._merge(session, layout, one.whole)
-
-    def _merge(self, session: psycopg.Connection[Any], layout: Layout, whole: bool) -> None:
-        """Merge the staged rows, first those without NULL in their key."""
-        session.execute(f"ANALYZE {sql.STAGED}")
-        has_nulls = session.execute(sql.has_null_key(layout.key)).fetchone() is not None
-        for nulls in (False, True)[: 1 + has_nulls]:
-            session.execute(sql.deletion(self._place, layout.key, nulls))
-            if len(layout.columns) > len(layout.key):
-                session.execute(sql.update(self._place, layout, whole, nulls))
-            session.execute(sql.insertion(self._place, layout, nulls))
+            Merging(self._place, self._table).merge(session, layout, one.whole)
 
     def _make_room(self, session: psycopg.Connection[Any], replaced: Replaced, layout: Layout) -> None:
         column = next(one for one in layout.columns if one.name == replaced.column)

@@ -1,0 +1,159 @@
+"""Rows of a PostgreSQL target are merged by key, by one statement or by joins: a table is then as a model has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any, TypeAlias
+
+import psycopg
+import pyarrow as pa
+import pytest
+from support.postgres import Server, started
+
+from floodmark.connectors.ports import connections
+from floodmark.connectors.ports.target import Layout, Operation
+from floodmark.connectors.targets.postgres.options import WrittenPostgres
+from floodmark.connectors.targets.postgres.table import PostgresTable
+from floodmark.connectors.targets.postgres.target import PostgresTarget
+from floodmark.connectors.targets.postgres.types import arrow_type
+from floodmark.core.relay.positions import Position
+from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
+from floodmark.core.text.ddl import Column, columns_of
+from floodmark.errors import InputFault
+
+COLUMNS = columns_of("k STRING, n INT, v INT")
+KEYS = ("a", "b", "B", "ä", "", None)
+# Tables that somebody made; whether only the relay has a say in their rows.
+TABLES = {
+    "": True,  # made by the relay
+    "k text, n int, v int": True,
+    "k text, n int, v int, EXCLUDE (k WITH =)": True,
+    "k text, n int, v int, made int GENERATED ALWAYS AS IDENTITY": False,
+    "k text, n int, v int, UNIQUE NULLS NOT DISTINCT (k) DEFERRABLE": False,
+    "k text, n int, v int REFERENCES numbers": False,
+}
+Row: TypeAlias = tuple[str | None, int | None, int | None]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with started(tmp_path_factory.mktemp("postgres")) as found:
+        found.run("CREATE TABLE numbers (n int PRIMARY KEY)", "INSERT INTO numbers VALUES (1), (2), (3)")
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _connected(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_KEEPERS", {})
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", server.uri)
+
+
+class Merged:
+    """One table, and portions that come to it."""
+
+    def __init__(
+        self,
+        server: Server,
+        name: str,
+        made: str,
+        newest: str | None,
+        columns: tuple[Column, ...] = COLUMNS,
+        also: str = "SELECT 1",
+    ):
+        """`made`: the columns that somebody made it with; empty: the relay makes it."""
+        self._server, self.table, self._at = server, f"t{name}", Position("owner")
+        self.layout = Layout(columns, ("k",), newest)
+        if made:
+            server.run(f"CREATE TABLE {self.table} ({made})")
+        server.run(also.format(self.table))
+        self._target = PostgresTarget("shop", WrittenPostgres(connection="shop", table=self.table))
+        self._target.claim("owner", self.layout)
+
+    def send(self, rows: Sequence[tuple[tuple[Any, ...], bool]], whole: bool = False) -> None:
+        """Rows with one for each key; true: its key's row goes."""
+        names = [one.name for one in self.layout.columns]
+        kinds = (arrow_type(one.type) for one in self.layout.columns)
+        columns = [pa.array([row[i] for row, _ in rows], kind) for i, kind in enumerate(kinds)]
+        gone = pa.array((one for _, one in rows), pa.bool_())
+        batch = pa.RecordBatch.from_arrays([*columns, gone], [*names, DELETE_COLUMN])
+        upto = replace(self._at, epoch=self._at.epoch + 1, seq=self._at.seq + 1)
+        one = Operation(str(upto.seq), upto, False, None, whole, len(rows), lambda: iter((batch,)))
+        self._target.apply([one], self.layout, self._at, upto, lambda: None)
+        self._at = upto
+
+    def rows(self) -> set[Row]:
+        """Raises ValueError for a row that is there twice."""
+        found = self._server.ask(f"SELECT k, n, v FROM {self.table}")
+        if len(found) != len(set(found)):
+            raise ValueError(f"doubled: {found}")
+        return set(found)
+
+
+def model(held: dict[str | None, Row], rows: list[tuple[Row, bool]], newest: bool, whole: bool) -> None:
+    for row, gone in rows:
+        there = held.get(row[0])
+        if gone:
+            held.pop(row[0], None)
+        elif there is None or not newest or whole or _order(row) > _order(there):
+            held[row[0]] = row
+
+
+def _order(row: Row) -> list[tuple[bool, int]]:
+    """By `n`, then by `v`; NULL is the smallest."""
+    return [(value is not None, value or 0) for value in row[1:]]
+
+
+def some(random: Random) -> list[tuple[Row, bool]]:
+    def value() -> int | None:
+        return random.choice((None, 1, 2, 3))
+
+    keys = random.sample(KEYS, random.randint(1, len(KEYS)))
+    return [((key, value(), value()), random.random() < 0.2) for key in keys]
+
+
+@pytest.mark.parametrize("newest", [None, "n"])
+@pytest.mark.parametrize("made", TABLES)
+def test_a_table_is_as_the_model_has_it(server: Server, place: Path, made: str, newest: str | None) -> None:
+    merged = Merged(server, place.name, made, newest)
+    random, held = Random(f"{made}{newest}"), dict[str | None, Row]()
+    for _ in range(12):
+        rows, whole = some(random), random.random() < 0.3
+        merged.send(rows, whole)
+        model(held, rows, newest is not None, whole)
+        assert merged.rows() == set(held.values())
+    with psycopg.connect(server.uri) as session:
+        assert PostgresTable("", ("public", merged.table)).is_ours_alone(session, merged.layout) == TABLES[made]
+
+
+def test_keys_alone_are_merged(server: Server, place: Path) -> None:
+    merged = Merged(server, place.name, "", None, columns_of("k STRING"))
+    for rows in ([("a",), ("b",)], [("b",), ("c",), (None,)], [(None,), ("a",)]):
+        merged.send([(row, False) for row in rows])
+    assert sorted(server.ask(f"SELECT k FROM {merged.table}"), key=str) == [("a",), ("b",), ("c",), (None,)]
+
+
+def test_a_row_that_is_there_is_no_new_row_to_others(server: Server, place: Path) -> None:
+    """Neither to a sequence nor to a trigger of the table."""
+    merged = Merged(server, place.name, "k text, n int, v int, made int GENERATED ALWAYS AS IDENTITY", None)
+    for number in range(3):
+        merged.send([(("a", number, 0), False), (("b", number, 0), False), ((f"c{number}", number, 0), False)])
+    assert server.ask(f"SELECT max(made) FROM {merged.table}") == [(5,)]
+
+
+def test_an_index_on_an_expression_is_none_on_the_key(server: Server, place: Path) -> None:
+    merged = Merged(server, place.name, "k text, n int, v int", None, also="CREATE UNIQUE INDEX ON {0} (k, abs(n))")
+    merged.send([(("a", 1, 1), False)])
+    merged.send([(("a", 2, 2), False)])
+    assert merged.rows() == {("a", 2, 2)}
+
+
+def test_two_rows_that_are_one_key_to_the_table_are_named(server: Server, place: Path) -> None:
+    """As any row that a table refuses."""
+    merged = Merged(server, place.name, "", None, columns_of("k DOUBLE, v INT"))
+    merged.send([((1.0, 1), False)])
+    with pytest.raises(InputFault, match="epoch 2: expected rows that the table takes, found one"):
+        merged.send([((0.0, 2), False), ((-0.0, 3), False)])
+    assert server.ask(f"SELECT k FROM {merged.table}") == [(1.0,)]
