@@ -21,6 +21,7 @@ from floodmark.connectors.relay.contents import columns_in, picked, rows_of, wit
 from floodmark.connectors.relay.memory import recall, remember, remember_fault, remember_shipped
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import PREFIX
+from floodmark.core.protocol.records.rows import Row
 from floodmark.core.relay.portions import Portion, batches, check_position, portions
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.kinds import sink_kind, targets
@@ -77,15 +78,16 @@ def check_targets(rule: Rule, home: Home, ledger: LedgerReader | None) -> None:
         with closing(target_of(sink, home.outbox(sink))) as target:
             position = target.position()
         if position is not None:
-            _check(target, position, ledger)
+            _rows_behind(target, position, ledger)
 
 
-def _check(target: Target, position: Position, ledger: LedgerReader | None) -> None:
-    """Raise unless the position is one of the ledger's (None: there is none yet)."""
+def _rows_behind(target: Target, position: Position, ledger: LedgerReader | None) -> list[Row]:
+    """The ledger's rows after the position. Raises unless this is one of the ledger's (None: there is none yet)."""
     rows = ledger.since(position.seq - 1) if ledger and ledger.head else []
     row = next((one for one in rows if one.seq == position.seq), None)
     newest = ledger.head.seq if ledger and ledger.head else 0
     check_position(target.address, position, ledger.id if ledger else "none yet", row, newest)
+    return [one for one in rows if one.seq > position.seq]
 
 
 class Relay:
@@ -118,8 +120,8 @@ class Relay:
         ledger = LedgerReader.load(self._ledger_at)
         if ledger is None or ledger.head is None or not self._folder.exists():
             return None
-        since = self._begin(ledger)
-        found = portions(ledger.since(since.seq), PREFIX + str(self._sink.address), since, self._rebuilt)
+        since, behind = self._begin(ledger)
+        found = portions(behind, PREFIX + str(self._sink.address), since, self._rebuilt)
         done, begun = Shipped(0, 0, since), time.monotonic()
         for batch in batches(found):
             epochs = [one.position.epoch for one in batch]
@@ -136,10 +138,10 @@ class Relay:
             remember(self._folder, since)
         return done
 
-    def _begin(self, ledger: LedgerReader) -> Position:
-        """The target's position, once it can be trusted."""
+    def _begin(self, ledger: LedgerReader) -> tuple[Position, list[Row]]:
+        """The target's position, once it can be trusted, and the ledger's rows after it."""
         position = self._target.claim(ledger.id, self._layout)
-        _check(self._target, position, ledger)
+        rows = _rows_behind(self._target, position, ledger)
         known = recall(self._folder).position
         if known is not None and known.ledger == position.ledger and known.seq > position.seq and not self._resend:
             raise LedgerBroken(
@@ -150,7 +152,7 @@ class Relay:
                     f"{self._sink.label} --resend` ships again what it lost",
                 )
             )
-        return position
+        return position, rows
 
     @cached_property
     def _layout(self) -> Layout:
