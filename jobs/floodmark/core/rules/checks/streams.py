@@ -41,14 +41,14 @@ def check_kinds(rule: Rule) -> Iterator[tuple[Field, str]]:
                 f"expected {' or '.join(sorted(can.starts))}, because {with_article(stream.kind)} source can start "
                 f"nowhere else; found {start}",
             )
-        if rule.qos > can.qos:
+        if rule.qos > can.qos and not _lacks_landing(stream):
             yield (
                 ("streams", name, stream.kind),
                 f"expected a source whose rows can be read again, because the rule has `qos: {rule.qos}`; found a "
                 f"{stream.kind} source, whose rows can be read only once: a crash would lose rows. {_LAND}, or give "
                 f"the rule `qos: {can.qos}`",
             )
-        if rule.rebuild and not can.rereads:
+        if rule.rebuild and not can.rereads and not _lacks_landing(stream):
             yield (
                 ("rebuild",),
                 f"expected sources whose rows can be read again in each run, found stream {name}: rows of a "
@@ -82,7 +82,7 @@ def check_changes(name: str, stream: Stream) -> Iterator[tuple[Field, str]]:
 
 def check_landing(name: str, stream: Stream) -> Iterator[tuple[Field, str]]:
     """Check `landing`: whether the kind needs one, and what it cannot have beside it."""
-    if stream.landing is None and source_can(stream.kind).lands:
+    if _lacks_landing(stream):
         yield (
             ("streams", name, "landing"),
             f"expected true or {{keep: DURATION}}, found false: rows of a {stream.kind} source can be read only until "
@@ -93,6 +93,10 @@ def check_landing(name: str, stream: Stream) -> Iterator[tuple[Field, str]]:
             ("streams", name, "on_rewrite"),
             "expected none beside `landing`: landed rows are a copy, which does not follow rewrites of the source",
         )
+
+
+def _lacks_landing(stream: Stream) -> bool:
+    return stream.landing is None and source_can(stream.kind).lands
 
 
 def start_of(stream: Stream) -> Start:
