@@ -16,10 +16,13 @@ from support.flow import HOPPING, OVER, RUNNING, SESSIONS, START, STATELESS, Flo
 from support.holding import found_in
 from support.lifekilling import killed, said
 from support.oracle import ordered, totals, tumbling
+from support.postgres import started
+from support.relays import Relays
 from support.running import crash, reset, run
 
 from floodmark.audit.certificate import audit
 from floodmark.audit.evidence import Finding
+from floodmark.connectors.ports import connections
 from floodmark.connectors.relay.holding import held_by
 from floodmark.connectors.relay.shipping import ship_all
 from floodmark.core.protocol.crashpoints import FORGET_POINTS
@@ -56,6 +59,9 @@ PORTIONS = [
     [event(0, ALICE), event(1, "bob"), event(50, ALICE, n=4), event(100, "bob"), event(110, ALICE)],
     [event(5, ALICE), event(6, "bob"), event(None, ALICE), event(None, "bob"), event(120, ALICE)],
 ]
+
+
+SENT = "at timestamptz, k text, v float8, n bigint"
 
 
 def shipped(flow: Flow) -> None:
@@ -221,6 +227,34 @@ def test_landed_and_shipped_rows_go_too_whatever_is_killed(spark: SparkSession, 
     reset(spark, flow)
     run(spark, flow)
     assert sorted((row["k"], row["n"]) for row in rows_of(flow.sink())) == [("bob", 0), ("bob", 1), ("bob", 9)]
+
+
+@pytest.mark.prove
+def test_rows_that_a_target_refused_go_too(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others that it refused can still be replayed."""
+    flow = Flow(place, sinks=0, sql=STATELESS, stream={"start": {"version": 0}})
+    flow.settings = {"sinks": [{"postgres": {"connection": "shop", "table": "sent"}, "on_error": "dead"}]}
+    with started(place / "postgres") as server:
+        monkeypatch.setattr(connections, "_KEEPERS", {})
+        monkeypatch.setenv("FLOODMARK_CONN_SHOP", server.uri)
+        server.run(f"CREATE TABLE sent ({SENT}, CONSTRAINT small CHECK (n < 5))")
+        flow.arrive([event(n, ALICE if n % 2 else "bob", n=n) for n in range(3, 9)])
+        run(spark, flow)
+        shipped(flow)
+        assert server.ask("SELECT n FROM sent ORDER BY n") == [(3,), (4,)]
+        assert {"outbox", "undelivered"} <= folders(left_in(flow))
+
+        forgotten(spark, flow)
+        assert left_in(flow) == []
+        server.run("ALTER TABLE sent DROP CONSTRAINT small")
+        relays, rules = Relays(flow.name, flow.root, {}), str(flow.write_rule().parent)
+        done = relays.command("undelivered", "replay", flow.name, "--rules", rules, "--home", str(flow.home))
+        assert (done.code, "2 rows of 1 portion shipped" in done.said) == (0, True), done.said
+        flow.arrive([event(9, "bob", n=9)])
+        run(spark, flow)
+        shipped(flow)
+        assert server.ask("SELECT n FROM sent ORDER BY n") == [(3,), (4,), (6,), (8,), (9,)]
+    assert {one.verdict for one in findings(flow)} == {"unknown"}
 
 
 @pytest.mark.prove
