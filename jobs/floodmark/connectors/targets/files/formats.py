@@ -14,7 +14,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from floodmark.connectors.sources.python.rows import schema_of, table_of
-from floodmark.connectors.targets.values.jsonvalues import from_json, json_rows, json_text, json_value, row_of
+from floodmark.connectors.targets.values.jsonvalues import from_json, json_bytes, json_rows, json_value, row_of
 from floodmark.core.text.ddl import Column, Type
 
 _NESTED = ("array", "map", "struct")
@@ -57,7 +57,7 @@ def _parquet(file: IO[bytes], columns: Sequence[Column]) -> Iterator[Write]:
 @contextmanager
 def _json(file: IO[bytes], columns: Sequence[Column]) -> Iterator[Write]:
     def put(batch: pa.RecordBatch) -> None:
-        file.writelines(f"{json_text(row)}\n".encode() for row in json_rows(batch, columns))
+        file.writelines(json_bytes(row) + b"\n" for row in json_rows(batch, columns))
 
     yield put
 
@@ -81,7 +81,7 @@ def _plain(field: pa.Field, kind: Type) -> pa.Field:
 def _written(array: pa.Array, kind: Type) -> pa.Array:
     """As CSV can have it: bytes as base64, nested values as JSON."""
     if kind.name in _NESTED:
-        texts = (None if one is None else json_text(json_value(one, kind)) for one in array.to_pylist())
+        texts = (None if one is None else json_bytes(json_value(one, kind)).decode() for one in array.to_pylist())
         return pa.array(texts, pa.string())
     if kind.name == "binary":
         return pa.array(None if one is None else base64.b64encode(one).decode() for one in array.to_pylist())

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from floodmark.connectors.ports.target import Layout, Operation
-from floodmark.connectors.targets.values.jsonvalues import json_rows, json_text, row_of
+from floodmark.connectors.targets.values.jsonvalues import json_bytes, json_rows, row_of
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import Column
 
@@ -40,7 +40,7 @@ def records_of(one: Operation, layout: Layout, key: Sequence[str]) -> Iterator[R
         gone = batch.column(DELETE_COLUMN).to_pylist() if layout.key else [False] * batch.num_rows
         for row, away in zip(json_rows(batch, layout.columns), gone, strict=True):
             token = f"{one.token}/{next(numbers)}"
-            value = None if away else json_text(row).encode()
+            value = None if away else json_bytes(row)
             yield Record(key_of(row, key, layout.columns), value, token, [*headers, (ROW, token.encode())])
 
 
@@ -51,7 +51,7 @@ def key_of(row: Mapping[str, Any], key: Sequence[str], columns: Sequence[Column]
     kinds = {column.name: column.type.name for column in columns}
     if len(key) == 1 and kinds[key[0]] == "string" and row[key[0]] is not None:
         return str(row[key[0]]).encode()
-    return json_text({name: row[name] for name in key}).encode()
+    return json_bytes({name: row[name] for name in key})
 
 
 def row_in(value: bytes, columns: Sequence[Column]) -> dict[str, Any]:
