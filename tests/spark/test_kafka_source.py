@@ -99,7 +99,8 @@ def test_an_epoch_that_was_killed_goes_on(
     broker.send(topic, [*events[:14], event(-600), event(None)])  # these two are the second epoch
     source, process = source_of(topic), broker.process
     assert process is not None
-    assert wait_until(lambda: source.backlog(source.start()).amount == 16, process, 30), "all are to be seen"
+    seen = wait_until(lambda: source.backlog(source.start()).amount == 16, process, 60)
+    assert seen, f"16 are to be seen, from {source.start()} to {source.end()}"
     assert crash(spark, flow, point, 1 if point == "offsets.before" else 2)
     broker.widen(topic, 3)
     run(spark, flow)

@@ -121,7 +121,7 @@ def _clear(broker: Broker) -> None:
     for topic in topics():
         broker.delete(topic)
     assert broker.process is not None
-    assert wait_until(lambda: not topics(), broker.process, 30.0)
+    assert wait_until(lambda: not topics(), broker.process, 60.0)
 
 
 def test_a_topic_gets_what_a_delta_table_gets(shop: Shop) -> None:
