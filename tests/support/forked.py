@@ -85,11 +85,11 @@ class Forked:
 
 def _command(arguments: list[str], env: dict[str, str], folder: str, said: str) -> None:
     """The process itself."""
-    missing = [name for name in IMPORTED if name not in sys.modules]
-    assert not missing, f"expected that these modules are imported already: {', '.join(missing)}"
     output = os.open(said, os.O_WRONLY | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    missing = [name for name in IMPORTED if name not in sys.modules]
+    assert not missing, f"expected that these modules are imported already: {', '.join(missing)}"
     os.environ.clear()
     os.environ.update(env)
     time.tzset()
