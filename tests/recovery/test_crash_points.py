@@ -75,6 +75,9 @@ class Case:
 # to the ledger alone, and those that leave nothing but Spark's own checkpoint, are crashed in
 # `tests/unit/test_programs.py` and `tests/spark/test_programs_by_spark.py` in each commit.
 ALIKE = ("late.after", "dead.after", "reset.tables.after")
+# A second kill, of the rule that was killed behind its first sink. At qos 0 a rule is killed behind the intent and
+# again as the epoch is lost; another one, which recovers at once, behind a sink.
+IN_RECOVERY = ("sink1.after",)
 IN_MEMORY = ("offsets.after", "sparkcommit.after", "compact.after", "begin.ledger.after", "begin.commit.after",
              "reset.seal.after", "reset.commit.after")  # fmt: skip
 MORE_POINTS = ("intent.after", "sink0.before", "sink0.after", "compact.before")
@@ -82,7 +85,8 @@ FULL = bool(os.environ.get("FLOODMARK_PROVE"))
 
 
 def _points(points: tuple[str, ...]) -> list[str]:
-    return [point for point in points if FULL or (point.endswith(".after") and point not in ALIKE + IN_MEMORY)]
+    elsewhere = ALIKE + IN_MEMORY + IN_RECOVERY
+    return [point for point in points if FULL or (point.endswith(".after") and point not in elsewhere)]
 
 
 CASES = [
@@ -91,7 +95,6 @@ CASES = [
     *(Case(point, how="reset") for point in _points(RESET_POINTS)),
     Case("sink0.after", also="sink1.after"),
     Case("sink0.after", qos=1),
-    Case("intent.after", qos=0),
     Case("sink0.after", qos=0),
     *(Case("intent.after", qos=0, also=point) for point in _points(LOST_POINTS)),
     Case("compact.after", how="running"),
@@ -103,7 +106,7 @@ if FULL:
     UPSERTS += [Case("commit.before", qos=1, upserts=True)]
 CASES += UPSERTS
 if FULL:
-    CASES += [Case("state.after", how="running")]
+    CASES += [Case("state.after", how="running"), Case("intent.after", qos=0)]
     CASES += [Case("compact.after", how=how) for how in ("sessions", "slices", "process")]
     CASES += [Case("state.after", also="commit.before"), Case("commit.before", qos=1), Case("commit.after", qos=1)]
     CASES += [Case(point, how=how) for how in ("running", "sessions", "process") for point in MORE_POINTS]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from floodmark.proving.play.processes import wait_until
+from support.forked import Forked
 
 LIMIT = 120.0  # seconds for one relay
-CHECKOUT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -33,37 +30,31 @@ class Relays:
     root: Path
     env: Mapping[str, str]
 
-    def _started(self, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
-        folders = ["--rules", str(self.root / "rules"), "--home", str(self.root / "home")]
-        return self._command("relay", self.rule, *folders, *arguments, **env)
-
     def command(self, *arguments: str) -> Done:
         """Any command, to its end."""
-        process = self._command(*arguments)
-        said, _ = process.communicate(timeout=10 * LIMIT)
-        return Done(process.returncode, said.decode())
-
-    def _command(self, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
-        paths = {"PYTHONPATH": str(CHECKOUT / "jobs"), "TZ": "UTC"}
-        return subprocess.Popen(
-            [sys.executable, "-c", "from floodmark.cli import main; main()", *arguments],
-            env={**os.environ, **paths, **self.env, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        return self._done(10 * LIMIT, arguments)
 
     def ship(self, *arguments: str) -> Done:
-        process = self._started(*arguments)
-        said, _ = process.communicate(timeout=LIMIT)
+        return self._done(LIMIT, ("relay", self.rule, *self._folders, *arguments))
+
+    def _done(self, limit: float, arguments: Sequence[str]) -> Done:
+        process = Forked(arguments, self.env)
+        said, _ = process.communicate(timeout=limit)
+        assert process.returncode is not None
         return Done(process.returncode, said.decode())
 
+    @property
+    def _folders(self) -> tuple[str, ...]:
+        return "--rules", str(self.root / "rules"), "--home", str(self.root / "home")
+
     @contextmanager
-    def stopped_at(self, point: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    def stopped_at(self, point: str, *arguments: str) -> Iterator[Forked]:
         """A relay that has reached the point, and waits there; it is killed at the end unless it has ended."""
-        folders = ["--rules", str(self.root / "rules"), "--home", str(self.root / "home")]
-        with self.command_at(point, "relay", self.rule, *folders, *arguments) as process:
+        with self.command_at(point, "relay", self.rule, *self._folders, *arguments) as process:
             yield process
 
     @contextmanager
-    def command_at(self, point: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    def command_at(self, point: str, *arguments: str) -> Iterator[Forked]:
         """The same, of any command."""
         marks = self.root / "marks"
         marks.mkdir(exist_ok=True)
@@ -75,9 +66,9 @@ class Relays:
             yield process
 
     @contextmanager
-    def at_work(self, *arguments: str, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+    def at_work(self, *arguments: str, **env: str) -> Iterator[Forked]:
         """A command that is running; it is killed at the end unless it has ended."""
-        process = self._command(*arguments, **env)
+        process = Forked(arguments, {**self.env, **env})
         try:
             yield process
         finally:
