@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow import Flow
+from support.byhand import intent
+from support.flow import Flow, event
+from support.lives import lived
 from test_lives import call
 
 from floodmark.cli.shared.rehearsals import lines
+from floodmark.core.protocol.records.rows import Counts, Life
 from floodmark.core.rules.rule import Rule
+from floodmark.ledger.delta.tables import newest_version
+from floodmark.spark.look.cascading import behind, idle
 from floodmark.views.rehearsalpage import page
 from floodmark.views.rules.cascade import Step, effect, steps, unknown
 
@@ -151,6 +156,19 @@ def test_a_cascade_and_a_page_are_of_dry_runs_only(place: Path) -> None:
     assert "expected --dry-run next to --page" in call(flow, "correct", "first", "--page", f"{place}/p.html", code=2)
     lost = call(flow, "correct", "first", "--dry-run", "--page", f"{place}/none/p.html", code=2)
     assert "expected a folder at" in lost
+
+
+def test_only_a_rule_that_has_run_and_read_all_of_its_input_is_forecast(place: Path) -> None:
+    flow, never = Flow(place.resolve()), Flow(place.resolve(), "never")
+    ledger = lived(flow)
+    assert [idle(flow.rule(), flow.home), behind(flow.rule(), flow.home)] == [None, None]
+    assert idle(never.rule(), flow.home) == "it has not run yet: its first run reads the table as it is then"
+    flow.arrive([event(3)])
+    assert behind(flow.rule(), flow.home) == "it has not read all of stream events yet: run it first"
+    ledger.intend(intent(flow, newest_version(flow.source) + 1, None, 0, Counts(read=1, folded=1)))
+    assert "something else to do first: finish the open intent" in str(behind(flow.rule(), flow.home))
+    ledger.live(Life(what="retired"))
+    assert idle(flow.rule(), flow.home) == "it is retired: nothing runs it"
 
 
 def test_a_step_knows_the_rules_that_write_what_it_reads(place: Path) -> None:
