@@ -23,6 +23,7 @@ from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.pages.epochrows import epoch_page
+from floodmark_airflow.pages.strip import strip
 from floodmark_airflow.triggers import backfills
 from floodmark_airflow.triggers.backfills import Backfill as Asked
 from floodmark_airflow.triggers.backfills import of_airflow
@@ -210,3 +211,17 @@ def test_a_page_of_epochs_shows_it_beside_the_epoch_after_which_it_stands(rule: 
     assert found == [(0, "backfilled", None), (0, "begun", False)]
     assert page.epochs[0]["backfill"]["to"] == "2001-01-01T01:00:00Z"
     assert [one["offsets"] for one in page.epochs] == [[], [("events", "before version 1")]]
+
+
+def test_the_time_line_shows_backfills_and_corrections_apart_from_epochs() -> None:
+    def entry(result: str, backfill: dict[str, Any] | None) -> dict[str, Any]:
+        return {"epoch": 3, "result": result, "attempts": 1, "read": 1, "backfill": backfill}
+
+    rewrites = {"<e>": {"commits": ["version 4"], "left": 2, "came": 1}}
+    corrected = entry("corrected", {"from": "T1", "to": "T2", "keys": None, "rewrites": rewrites})
+    by_key = entry("backfilled", {"from": None, "to": None, "keys": 7, "rewrites": {}})
+    drawn = strip([entry("committed", None), corrected, by_key])
+    assert "<title>epoch 3: committed</title>" in drawn
+    said = "epoch 3: corrected, T1 to T2, stream &lt;e&gt;: 2 rows left and 1 came"
+    assert f'<g class="corrected"><title>{said}</title><path d="M9 8l' in drawn
+    assert '<g class="backfilled"><title>epoch 3: backfilled, 7 keys</title><path d="M17 8l' in drawn

@@ -473,7 +473,7 @@ def test_a_backfill_ends_where_a_run_has_gone_on_by_an_edited_text_while_it_wait
         wanted(ledger.head)
 
     monkeypatch.setattr("floodmark.core.lifecycle.backfills.requested_interval", lambda *_: None)
-    monkeypatch.setattr("floodmark.cli.commands.backfill.with_spark", lambda rule, master, work: work(None))
+    monkeypatch.setattr("floodmark.cli.commands.backfill.with_spark", lambda rule, master, work, others: work(None))
     monkeypatch.setattr("floodmark.cli.commands.backfill._job", lambda *_: SimpleNamespace(backfill=waited))
     times = ["--from", "2001-01-01T00:00Z", "--to", "2001-01-01T00:01Z"]
     assert "Start the backfill again" in call(flow, "backfill", "counted", *times, code=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -12,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli.commands.run import moment
-from floodmark.cli.shared import options, output, rulechange
+from floodmark.cli.shared import options, output, rehearsals, rulechange
 from floodmark.cli.shared.rulechange import generated_run_id
 from floodmark.cli.shared.withspark import with_spark
-from floodmark.core.text.tablenames import last_part
 from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
@@ -51,6 +49,8 @@ def backfill(
         typer.Option("--to", metavar="T", parser=moment, help="End of the interval (exclusive).", show_default=False),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and exit.")] = False,
+    cascade: rehearsals.CascadeOption = False,
+    page: rehearsals.PageOption = None,
     align: Annotated[
         bool,
         typer.Option(
@@ -74,7 +74,7 @@ def backfill(
     rows and keyed single rows, all keys that have rows in the interval are recomputed. If the backfill is killed,
     the next backfill or run finishes it. It asks for confirmation if other rules read the sinks as streams.
 
-    Example: `floodmark backfill departure_delays --from 2001-01-01T00:00Z --to 2001-01-02T00:00Z --dry-run`
+    Example: `floodmark backfill departure_delays --from 2001-01-01T00:00Z --to 2001-01-02T00:00Z --dry-run --cascade`
     """
     from floodmark.cli.commands.rows import begun
     from floodmark.connectors.places import head_now
@@ -82,6 +82,7 @@ def backfill(
     from floodmark.core.lifecycle.life import check_living
     from floodmark.core.lifecycle.zones import micros_of, zoned
 
+    rehearsals.check_shown(dry_run, cascade, page)
     rule, ledger, head = begun(rules, home.absolute(), name)
     head = head_now(head, rule, ledger.id)
     check_living(head, name)
@@ -98,21 +99,26 @@ def backfill(
 
     wanted(head)
     readers = rulechange.downstream([str(sink.address) for sink in rule.sinks if sink.address], rules, name)
-    if not as_json:
+    if not as_json and not cascade:
         readers.describe(*BECOMES)
     if readers.folded and not dry_run:
         rulechange.confirm(
             yes, "backfill asks for confirmation before it replaces rows that other rules have processed"
         )
     root, run = home.absolute(), run_id or generated_run_id()
+    forecast = rehearsals.Forecast.of(rule, rules, root) if cascade else None
     with _progress(name, as_json) as say:
 
-        def work(session: SparkSession) -> BackfillResult:
+        def work(session: SparkSession) -> dict[str, Any]:
             job = _job(session, rule, root, run)
-            return job.rehearse_backfill(wanted) if dry_run else job.backfill(wanted, wait, say)
+            if not dry_run:
+                return _facts(rule, job.backfill(wanted, wait, say), True, zone)
+            found = job.rehearse_backfill(wanted)
+            return _facts(rule, found, False, zone) | rehearsals.cascade_facts(forecast, session, found)
 
-        done = with_spark(rule, master, work)
-    facts = _facts(rule, done, not dry_run, zone) | {"downstream": readers.facts()}
+        done = with_spark(rule, master, work, forecast.rules if forecast else ())
+    facts = done | {"downstream": readers.facts()}
+    rehearsals.write_page(page, f"{name}: {_what(facts)}", facts)
     return output.print_json(facts) if as_json else _report(facts)
 
 
@@ -156,35 +162,20 @@ def _facts(rule: Rule, put: BackfillResult, done: bool, zone: bool) -> dict[str,
         "epoch": intent.upto,
         **counts,
         "restated": sum(intent.restated.values()),
-        "sinks": sink_facts(put),
+        "sinks": rehearsals.sink_facts(put),
     }
 
 
-def sink_facts(found: BackfillResult) -> dict[str, dict[str, Any]]:
-    """What is replaced in each sink; of a rehearsal with the rows that it would lose and gain."""
-    moves = {sink: vars(one) for sink, one in found.moves.items()}
-    return {
-        sink: {"before": before, "after": after, **moves.get(sink, {})} for sink, (after, before) in found.sinks.items()
-    }
-
-
-def say_sink(sink: str, rows: dict[str, Any]) -> None:
-    """What would be, or was, replaced in a sink."""
-    verb = "would replace" if "loses" in rows else "replace"
-    output.say(f"  sink {last_part(sink)}: {rows['after']} rows {verb} {rows['before']}")
-    for sign, shown, count in (("-", "lost", "loses"), ("+", "gained", "gains")):
-        for row in rows.get(shown, ()):
-            output.say(f"    {sign} {json.dumps(row, ensure_ascii=False)}")
-        more = rows.get(count, 0) - len(rows.get(shown, ()))
-        if more > 0:
-            output.say(f"    {sign} … and {more} more")
+def _what(facts: dict[str, Any]) -> str:
+    what = f"backfill {facts['backfill']}" if facts["done"] else "a backfill now"
+    keys = "" if facts["keys"] is None else f" ({facts['keys']} keys)"
+    return f"{what}, of {facts['from']} to {facts['to']}{keys}"
 
 
 def _report(facts: dict[str, Any]) -> None:
-    what = f"backfill {facts['backfill']}" if facts["done"] else "a backfill now"
     restated = f"; {facts['restated']} of the interval's rows had been late" if facts["restated"] else ""
     read = f"{facts['folded']} rows of epochs up to {facts['epoch']} processed{restated}"
-    keys = "" if facts["keys"] is None else f" ({facts['keys']} keys)"
-    output.say(f"{facts['rule']}: {what}, of {facts['from']} to {facts['to']}{keys}: {read}")
+    output.say(f"{facts['rule']}: {_what(facts)}: {read}")
     for sink, rows in facts["sinks"].items():
-        say_sink(sink, rows)
+        rehearsals.say_sink(sink, rows)
+    rehearsals.say_steps(facts.get("cascade"))

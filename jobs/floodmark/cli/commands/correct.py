@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.cli.commands.backfill import say_sink, sink_facts
-from floodmark.cli.shared import options, output, rulechange
+from floodmark.cli.shared import options, output, rehearsals, rulechange
 from floodmark.cli.shared.withspark import with_spark
 from floodmark.core.text.tablenames import last_part
 from floodmark.errors import Refused
@@ -35,6 +34,8 @@ def correct(
     skip: Annotated[
         bool, typer.Option("--skip", help="Pass the commits over: neither what they remove nor what they add counts.")
     ] = False,
+    cascade: rehearsals.CascadeOption = False,
+    page: rehearsals.PageOption = None,
     change: rulechange.Change,
     master: options.Master = options.MASTER,
 ) -> None:
@@ -45,7 +46,7 @@ def correct(
     from the source as it is now, in the sinks and in the state; everything else stays. With `on_rewrite: correct` in
     the file, each run does the same by itself.
 
-    Example: `floodmark correct departure_delays --dry-run`
+    Example: `floodmark correct departure_delays --dry-run --cascade`
     """
     from floodmark.cli.commands.rows import begun
     from floodmark.connectors.planning.rewrites import answered
@@ -53,17 +54,25 @@ def correct(
     from floodmark.core.lifecycle.zones import zoned
     from floodmark.ledger.home import Home
 
+    rehearsals.check_shown(change.dry_run, cascade, page)
     rule, _, head = begun(change.rules, change.root, name)
     check_living(head, name)
     if skip and change.dry_run:
         raise Refused("expected --dry-run without --skip: what is passed over changes no result")
     rule = answered(rule, Home(change.root, name), head, "skip" if skip else "correct")
     readers = rulechange.downstream([str(sink.address) for sink in rule.sinks if sink.address], change.rules, name)
-    if not change.as_json:
+    if not change.as_json and not cascade:
         readers.describe(*BECOMES)
     if change.dry_run:
-        found = with_spark(rule, master, lambda session: _job(session, rule, change).rehearse_correction())
-        facts = _expected(rule, found, zoned(rule, head)) | {"downstream": readers.facts()}
+        forecast = rehearsals.Forecast.of(rule, change.rules, change.root) if cascade else None
+
+        def look(session: SparkSession) -> dict[str, Any]:
+            found = _job(session, rule, change).rehearse_correction()
+            return _expected(rule, found, zoned(rule, head)) | rehearsals.cascade_facts(forecast, session, found)
+
+        found = with_spark(rule, master, look, forecast.rules if forecast else ())
+        facts = found | {"downstream": readers.facts()}
+        rehearsals.write_page(page, f"{name}: {_what(facts)}", facts)
         return output.print_json(facts) if change.as_json else _say_expected(facts)
     if readers.folded:
         rulechange.confirm(change.yes, "correct asks for confirmation before it replaces rows that other rules read")
@@ -96,7 +105,16 @@ def _expected(rule: Rule, found: BackfillResult | None, zone: bool) -> dict[str,
         for name, one in intent.rewrites.items()
     }
     times = {} if intent.is_empty else {"from": iso(intent.begin, zone), "to": iso(intent.end, zone)}
-    return facts | times | {"keys": intent.most_keys, "rewrites": rewrites, "sinks": sink_facts(found)}
+    return facts | times | {"keys": intent.most_keys, "rewrites": rewrites, "sinks": rehearsals.sink_facts(found)}
+
+
+def _what(facts: dict[str, Any]) -> str:
+    if not facts["rewrites"]:
+        return "there is nothing to correct"
+    if facts["from"] is None and not facts["keys"]:
+        return "no result depends on these rows"
+    what = f"{facts['keys']} keys" if facts["keys"] else f"{facts['from']} to {facts['to']}"
+    return f"results of {what} would be recomputed"
 
 
 def _say_expected(facts: dict[str, Any]) -> None:
@@ -106,13 +124,12 @@ def _say_expected(facts: dict[str, Any]) -> None:
         return
     for stream, one in facts["rewrites"].items():
         output.say(f"{rule}: stream {stream}: {_moved(one)}")
+    output.say(f"  {_what(facts)}")
     if facts["from"] is None and not facts["keys"]:
-        output.say("  no result depends on these rows")
         return
-    what = f"{facts['keys']} keys" if facts["keys"] else f"{facts['from']} to {facts['to']}"
-    output.say(f"  results of {what} would be recomputed")
     for sink, rows in facts["sinks"].items():
-        say_sink(sink, rows)
+        rehearsals.say_sink(sink, rows)
+    rehearsals.say_steps(facts.get("cascade"))
 
 
 def _facts(rule: str, report: RunReport) -> dict[str, Any]:

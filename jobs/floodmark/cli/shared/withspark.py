@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def with_spark(rule: Rule, master: str, work: Callable[[SparkSession], T]) -> T:
-    """The result of the work; the session is stopped even if it raises."""
+def with_spark(rule: Rule, master: str, work: Callable[[SparkSession], T], others: Iterable[Rule] = ()) -> T:
+    """The result of the work; the session is stopped even if it raises. others: rules that share the application."""
     from floodmark.spark.session.session import root_session
 
-    session = root_session(master, [rule])
+    session = root_session(master, [rule, *others])
     try:
         return work(session)
     finally:

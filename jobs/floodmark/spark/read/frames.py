@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,6 +26,15 @@ from floodmark.spark.read.shape import Shape, micros, time_type
 ROW = 400  # characters of a row in a message
 TIME, KEEP = "_floodmark_time", "_floodmark_keep"  # structs with the tried values
 ERROR = "_floodmark_error"  # the number of the expression that raised
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """A table as it would be after a rewrite: the rows that would leave it and come, and all that it would have."""
+
+    left: DataFrame
+    came: DataFrame
+    rows: DataFrame
 
 
 def read_range(

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.fold.fold import Fold
 from floodmark.spark.read.expectationchecks import ExpectationChecks
+from floodmark.spark.read.frames import Foreseen
 from floodmark.spark.read.shape import quarantine_schema
 from floodmark.spark.rule import landing
 from floodmark.spark.session.parallel import side_by_side
@@ -56,13 +57,14 @@ REBUILD = "rebuild"  # why a generation ends if each run starts a new one
 
 @dataclass(frozen=True)
 class Plan:
-    """An analysed rule: its fold, the columns of its results, and the expectations on these."""
+    """An analysed rule: its fold, the columns of its results, the expectations on these, streams read as foreseen."""
 
     rule: Rule
     home: Home | None
     fold: Fold
     output: StructType
     expectations: ExpectationChecks
+    foreseen: Mapping[str, Foreseen] = field(default_factory=dict)
 
     @property
     def sinks(self) -> dict[str, Sink]:

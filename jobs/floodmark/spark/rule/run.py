@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from floodmark.connectors.places import check_same_sinks, head_now
 from floodmark.connectors.planning import checkpoint
 from floodmark.connectors.planning.rewrites import rewrites
 from floodmark.connectors.ports.registry import sinks
+from floodmark.connectors.ports.source import Rewrite
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.lifecycle.abandoning import abandonable
 from floodmark.core.lifecycle.backfills import Interval, is_still_valid
@@ -32,10 +34,12 @@ from floodmark.errors import Refused
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.read import replaying
+from floodmark.spark.read.frames import Foreseen
 from floodmark.spark.rule import abandoning, generation
 from floodmark.spark.rule.analysis import analyse
 from floodmark.spark.rule.backfill import backfilling, bykey, correcting, rehearsing
 from floodmark.spark.rule.backfill.backfilling import BackfillResult, Recomputed
+from floodmark.spark.rule.backfill.rehearsing import Rehearsed
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import Report, RunReport
 from floodmark.spark.rule.generation import Plan
@@ -124,22 +128,26 @@ class RuleRun:
             self._report.head = held.head
         return self._report
 
-    def rehearse_backfill(self, wanted: Callable[[Head], Interval]) -> BackfillResult:
+    def rehearse_backfill(self, wanted: Callable[[Head], Interval]) -> Rehearsed:
         """What a backfill would do now. Writes nothing, and takes no lock."""
         with explained(self._rule.rule):
             return rehearsing.rehearsed(self._recompute(self._begun(), wanted))
 
-    def rehearse_correction(self) -> BackfillResult | None:
+    def rehearse_correction(self, foreseen: Mapping[str, Foreseen] | None = None) -> Rehearsed | None:
         """What a correction of the present rewrites would do, as a run would find them. Writes nothing, takes no lock.
 
-        None: nothing was rewritten.
+        None: nothing was rewritten. foreseen: streams as they would be after a rewrite, in place of the present ones.
         """
         with explained(self._rule.rule):
             head = check_same_sinks(self._begun(), self._rule)
-            found = rewrites(self._rule, self._home, head)
+            if foreseen is None:
+                found = rewrites(self._rule, self._home, head)
+            else:
+                found = {name: Rewrite(head.lines[name], head.lines[name], ()) for name in foreseen}
             if not found:
                 return None
             session, plan = analyse(self._root, self._rule, self._home, head)
+            plan = replace(plan, foreseen=rehearsing.shown_in(session, foreseen or {}))
             return rehearsing.rehearsed(correcting.compute(session, plan, self._home, head, found, self._now_ms()))
 
     def backfill(self, wanted: Callable[[Head], Interval], wait: float, say: Callable[[str], None]) -> BackfillResult:

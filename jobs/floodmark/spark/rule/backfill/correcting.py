@@ -147,7 +147,7 @@ def _difference(
     session: SparkSession, plan: Plan, home: Home, name: str, rewrite: Rewrite, clock_ms: int
 ) -> Difference:
     stream, shape = plan.rule.streams[name], plan.fold.shape
-    sides = zip(SIDES.values(), sources(plan.rule, home)[name].changes(session, rewrite), strict=True)
+    sides = zip(SIDES.values(), _sides(session, plan, home, name, rewrite), strict=True)
     frames = [
         tagged(narrowed(rows, shape.older.get(name, {})), stream, name, shape, clock_ms * 1000).selectExpr(
             "*", f"{sign} AS {NET}"
@@ -162,6 +162,14 @@ def _difference(
     times = (found["oldest"], found["newest"], found["reached"])
     rows = each.select("row.*").drop(NET) if keyed else None
     return Difference(_digest(found, "left"), _digest(found, "came"), *times, each, rows)
+
+
+def _sides(session: SparkSession, plan: Plan, home: Home, name: str, rewrite: Rewrite) -> tuple[DataFrame, DataFrame]:
+    """The rows that left and came, copied ones among them."""
+    foreseen = plan.foreseen.get(name)
+    if foreseen is not None:
+        return foreseen.left, foreseen.came
+    return sources(plan.rule, home)[name].changes(session, rewrite)
 
 
 def _net(rows: DataFrame, columns: list[str], prefix: str, whole: bool) -> DataFrame:

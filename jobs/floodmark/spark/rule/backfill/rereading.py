@@ -146,8 +146,9 @@ def restated_rows(session: SparkSession, plan: Plan, home: Home, head: Head, spa
 
 
 def reread(session: SparkSession, plan: Plan, home: Home, begun: Entry, end: Entry) -> DataFrame:
-    """The rule's frame over the sources' rows between two entries."""
-    return read_range(session, plan.rule, home, plan.fold.shape, begun, end, end.clock_ms * 1000)
+    """The rule's frame over the sources' rows between two entries; of a stream that is foreseen over all its rows."""
+    foreseen = {i: plan.foreseen[name].rows for i, name in enumerate(plan.rule.streams) if name in plan.foreseen}
+    return read_range(session, plan.rule, home, plan.fold.shape, begun, end, end.clock_ms * 1000, {**foreseen})
 
 
 def reread_replays(session: SparkSession, plan: Plan, home: Home, head: Head, upto: int) -> list[DataFrame]:

@@ -52,11 +52,6 @@ def staying(rows: DataFrame) -> DataFrame:
     return rows.where(f"NOT {DELETE_COLUMN}") if DELETE_COLUMN in rows.columns else rows
 
 
-def same_keys(plan: Plan, address: str, rows: DataFrame, held: DataFrame) -> DataFrame:
-    """The rows that a sink holds with a key of these."""
-    return OfKeys(keys_for(plan, address, rows)).of(held)
-
-
 def upsert_of_sink(plan: Plan, address: str) -> Upsert | None:
     """How results are merged into a sink; None for one that is appended to."""
     sink = plan.sinks[address]
