@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All that a make target needs before it runs; silent and quick when there is nothing to do.
-#   scripts/setup.sh              Java checked; .venv, the floodmark command and the jars of Delta and Kafka made
+#   scripts/setup.sh              Java checked; .venv, the floodmark command and the jars of Delta, Kafka and Avro made
 #   scripts/setup.sh airflow-db   the same, and the metadata database of the embedded Airflow
 #   scripts/setup.sh lock         the same, and requirements*.txt written anew from requirements*.in
 #   scripts/setup.sh packages     for an image: Java checked, and .venv made with what runs need alone, before any source
@@ -172,12 +172,12 @@ ensure_venv() {
   printf '%s' "$key" >"$stamp"
 }
 
-# --- The jars of Delta and Kafka, through Spark's own resolver: `floodmark jars`
+# --- The jars of Delta, Kafka and Avro, through Spark's own resolver: `floodmark jars`
 
 ensure_jars() (
   jars_are_sound() { (cd .cache/jars 2>/dev/null && sha256 --status -c "$root/jobs/floodmark/core/application/jars.sha256" 2>/dev/null); }
   jars_are_sound && return
-  say "resolving the jars of Delta and Kafka"
+  say "resolving the jars of Delta, Kafka and Avro"
   unset FLOODMARK_JARS
   PYTHONPATH=$root/jobs .venv/bin/python -c 'import sys; from floodmark.cli import main; sys.exit(main())' jars >&2
 )

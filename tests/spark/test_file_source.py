@@ -7,6 +7,8 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from pyspark.sql import Row, SparkSession
+from support import avro
 from support.crash import Crash, crash_at
 from support.flow import START, STATELESS, Flow, event, rows_of
 from support.oracle import tumbling
@@ -21,12 +24,14 @@ from support.running import backfill_killed, crash, reset, run
 from support.sourcekinds import write_json
 from support.sourcelives import sink, some, verdict, windows
 
+from floodmark.connectors.avro.schemas import schema_of
 from floodmark.connectors.ports.source import MALFORMED
 from floodmark.connectors.sources.files.options import WrittenFiles
 from floodmark.connectors.sources.files.source import FilesSource
 from floodmark.core.protocol.crashpoints import EPOCH_POINTS, RESET_POINTS
 from floodmark.core.rules.rule import Stream
-from floodmark.errors import HistoryGone, InputFault
+from floodmark.core.text.ddl import columns_of
+from floodmark.errors import HistoryGone, InputFault, WrongColumn
 
 COLUMNS = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
 
@@ -113,6 +118,43 @@ def test_parquet_with_columns_missing_and_wider(spark: SparkSession, folder: Pat
     assert [(row.n, row["at"] is not None) for row in sorted(found, key=lambda row: row.n)] == [
         (1, True), (2, False), (3, True)
     ]  # fmt: skip
+
+
+def test_avro_with_columns_missing_and_wider_in_blocks_of_any_codec(spark: SparkSession, folder: Path) -> None:
+    schema = {"type": "record", "name": "R", "fields": [
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}, {"name": "n", "type": "long"},
+        {"name": "m", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}]},
+    ]}  # fmt: skip
+    at = datetime(2001, 2, 3, 4, 5, 6, 7000)
+    avro.write_file(folder / "a.avro", schema, [{"at": at.replace(tzinfo=UTC), "n": 1, "m": Decimal("-1.25")}])
+    other = {"type": "record", "name": "Other", "fields": [{"name": "z", "type": "int"}, {"name": "n", "type": "int"}]}
+    avro.write_file(folder / "b", other, [{"z": 9, "n": i} for i in range(1000)], "deflate")
+    avro.write_file(folder / "none.avro", schema, [])
+    (folder / "empty.avro").touch()
+    for codec in ("snappy", "zstandard"):
+        spark.range(3, 4).selectExpr("timestamp_micros(0) AS at", "id AS n").write.format("avro").option(
+            "compression", codec
+        ).save(str(folder / codec))
+    os.utime(folder / "a.avro", (1, 1))
+    found = read(spark, folder, format="avro", recursive=True, infer="once")
+    assert [tuple(row) for row in found if row.n == 1 and row["at"]] == [(at, 1, Decimal("-1.25"))]
+    assert Counter(row.n for row in found) == Counter([1, *range(1000), 3, 3])
+    assert all(row["at"] is None and row.m is None for row in found if row.n > 3)
+
+
+def test_an_avro_file_that_is_cut_off_stops_the_run_as_a_parquet_file_does(spark: SparkSession, folder: Path) -> None:
+    schema = schema_of(columns_of(COLUMNS))
+    avro.write_file(folder / "a.avro", schema, some(), "deflate")
+    whole = (folder / "a.avro").read_bytes()
+    (folder / "a.avro").write_bytes(whole[:-20])
+    with pytest.raises(Exception, match=r"FAILED_READ_FILE.*a\.avro"):  # Spark's own, which a run translates
+        read(spark, folder, format="avro")
+
+
+def test_an_avro_file_with_another_type_is_refused(spark: SparkSession, folder: Path) -> None:
+    avro.write_file(folder / "a.avro", schema_of(columns_of("n STRING")), [{"n": "x"}])
+    with pytest.raises(WrongColumn, match=r"expected n bigint in .*a\.avro, found n string\. Write the file again"):
+        read(spark, folder, format="avro", schema="n BIGINT")
 
 
 def test_folders_are_columns(spark: SparkSession, folder: Path) -> None:

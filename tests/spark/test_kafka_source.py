@@ -13,18 +13,24 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from support import avro
 from support.flow import STATELESS, Flow, event, rows_of
 from support.kafka import Broker, served
 from support.running import crash, run
 from support.sourcekinds import Growing, KindUnderTest, promised, rows_promised
 from support.sourcelives import sink, some, verdict, windows
 
+from floodmark.connectors.avro.decoding import values_of_avro
+from floodmark.connectors.avro.schemas import schema_of
 from floodmark.connectors.ports import connections
+from floodmark.connectors.ports.source import MALFORMED
 from floodmark.connectors.sources.kafka.offsets import KafkaOffset
 from floodmark.connectors.sources.kafka.source import KafkaSource
 from floodmark.core.protocol.crashpoints import EPOCH_POINTS
 from floodmark.core.rules.model import StartAt
 from floodmark.core.rules.rule import Stream
+from floodmark.core.text.ddl import columns_of
 from floodmark.errors import HistoryGone, InputFault, NotThereYet, Refused, RunFailed, exit_code
 from floodmark.proving.play.processes import wait_until
 
@@ -156,6 +162,86 @@ def test_what_is_no_row_is_dead_or_stops_the_run(broker: Broker, spark: SparkSes
     assert len(rows_of(flow.sink())) == len(good)
     assert flow.counts()["dead"] == len(dead) == len(BAD) + 1, "a record without a value has no event time"
     assert verdict(flow) == "proven"
+
+
+def test_avro_values_are_rows_and_what_is_no_record_is_dead(
+    broker: Broker, spark: SparkSession, place: Path, topic: str
+) -> None:
+    """Over a kill. A record has to take up the whole value, from the first byte to the last."""
+    schema, events = schema_of(columns_of(DDL)), some(12)
+    good = [avro.value(schema, row) for row in events]
+    bad = [b"", good[0][:-1], good[0] + b"\0", avro.framed(7, good[0]), b"\2" + b"\xff" * 40]
+    broker.send(topic, [*bad[:3], *good[:6], None, *good[6:], *bad[3:]], partition=1)
+    flow = flow_of(
+        place,
+        topic,
+        {"format": "avro"},
+        sql=STATELESS,
+        sinks=1,
+        settings={"on_error": "fail", "epoch": {"max_rows": 9}},
+    )
+    with pytest.raises(InputFault, match=f"malformed record: topic {topic}, partition 1, offset 0: expected Avro of t"):
+        run(spark, flow)
+    flow.settings["on_error"] = "dead"
+    assert crash(spark, flow, "sink0.after", 2)
+    run(spark, flow)
+    assert sorted(row["n"] for row in rows_of(flow.sink())) == [row["n"] for row in events]
+    assert sorted(row["at"] for row in rows_of(flow.sink())) == sorted(row["at"] for row in events)
+    dead = sorted(row["_reason"] for row in rows_of(str(flow.home / flow.name / "dead")))
+    found = [reason.partition("partition 1, ")[2] for reason in dead if reason.startswith("malformed")]
+    found.sort(key=lambda reason: int(reason.split(":")[0].removeprefix("offset ")))
+    head = f"expected Avro of the schema, found {len(good[0]) - 1} bytes, {good[0][:-1].hex().upper()}"
+    assert [reason.partition(":")[0] for reason in found] == [f"offset {i}" for i in (0, 1, 2, 16, 17)]
+    assert found[1] == f"offset 1: {head}"
+    assert found[3].endswith("Confluent's wire format, it seems, with schema id 7: write `avro_schema: {7: FILE.avsc}`")
+    assert flow.counts()["dead"] == len(dead) == len(bad) + 1, "a record without a value has no event time"
+    assert verdict(flow) == "proven"
+
+
+OLD = {"type": "record", "name": "Old", "fields": [
+    {"name": "gone", "type": "string"}, {"name": "n", "type": "int"}, {"name": "k", "type": ["string", "null"]},
+]}  # fmt: skip
+NEW = {"type": "record", "name": "New", "namespace": "shop", "fields": [
+    {"name": "k", "type": ["null", "string"]}, {"name": "n", "type": "long"},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 1000},
+    {"name": "e", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]}, "default": "B"},
+]}  # fmt: skip
+
+
+def test_avro_values_are_read_by_the_schema_that_each_was_written_with(
+    broker: Broker, spark: SparkSession, place: Path, topic: str
+) -> None:
+    """A field was added with a default, one removed, and all reordered; the topic is empty at first."""
+    files = {"9": "old.avsc", "10": "new.avsc"}
+    texts = json.dumps({"9": json.dumps(OLD), "10": json.dumps(NEW)})
+    options = {"connection": "lake", "topic": topic, "format": "avro", "avro_schema": files, "code": texts}
+    source = KafkaSource("s", Stream(kind="kafka", address="kafka://lake/t", options=options))
+    assert source.columns() == {"k": "string", "n": "long", "at": "timestamp", "e": "string"}
+    assert source.whole(spark).collect() == []
+    first = avro.framed(9, avro.value(OLD, {"gone": "x", "n": 5, "k": "a"}))
+    at = datetime(2001, 2, 3, 4, 5, 6, 7000)
+    second = avro.framed(10, avro.value(NEW, {"k": None, "n": 2**40, "at": at.replace(tzinfo=UTC), "e": "A"}))
+    bad = [b"\0\0\0", b"\1" + first[1:], avro.framed(2**32 - 1, first[5:]), first + b"\0", first[:-1]]
+    broker.send(topic, [first, None, second, *bad], partition=0)
+    rows = sorted(source.whole(spark).collect(), key=lambda row: (row[MALFORMED] is not None, row["n"] or 0))
+    epoch = datetime(1970, 1, 1, 0, 0, 1)
+    assert [tuple(row)[:4] for row in rows[:3]] == [(None,) * 4, ("a", 5, epoch, "B"), (None, 2**40, at, "A")]
+    assert sorted(row[MALFORMED].partition("partition 0, offset ")[2][:60] for row in rows[3:]) == [
+        "3: expected Confluent's wire format (0, then the schema's id",
+        "4: expected Confluent's wire format (0, then the schema's id",
+        "5: expected the schema id 9 or 10, found 4294967295",
+        "6: expected Avro of schema id 9, found 12 bytes, 00000000090",
+        "7: expected Avro of schema id 9, found 10 bytes, 00000000090",
+    ]
+
+
+def test_values_of_every_avro_type_are_read_at_their_bounds(spark: SparkSession) -> None:
+    columns = columns_of(avro.EVERY)
+    values = [(i, bytearray(avro.value(schema_of(columns), row))) for i, row in enumerate(avro.AT_BOUNDS)]
+    read, _ = values_of_avro(F.col("value"), {"": json.dumps(schema_of(columns))})
+    rows = spark.createDataFrame(values, "i INT, value BINARY").select("i", read.alias("r")).orderBy("i").collect()
+    found = [row.r.row.asDict(recursive=True) for row in rows]
+    assert found == [{**row, "at": row["at"] and row["at"].replace(tzinfo=None)} for row in avro.AT_BOUNDS]
 
 
 def test_rows_of_open_transactions_wait_and_those_of_aborted_ones_never_come(

@@ -480,8 +480,8 @@ def test_a_folder_that_is_not_there_is_named(dropped: Dropped) -> None:
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ({"format": "avro"}, "no Avro reader exists"),
-        ({"format": "orc"}, "expected json, csv, parquet or text"),
+        ({"format": "avro", "schema": "k STRING", "infer": "once"}, "expected `schema` or `infer: once`, found both"),
+        ({"format": "orc"}, "expected json, csv, parquet, avro or text"),
         ({"format": "json"}, "or `infer: once` with the format json, found neither"),
         ({"format": "json", "schema": "k STRING", "infer": "once"}, "found both"),
         ({"format": "json", "schema": "k STRNG"}, "expected columns as in CREATE TABLE.*'STRNG'"),

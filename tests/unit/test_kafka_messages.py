@@ -10,15 +10,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from fastavro.schema import fingerprint as rabin
+from fastavro.schema import to_parsing_canonical_form
+from support import avro
 
+from floodmark.connectors.avro.schemas import schema_of
 from floodmark.connectors.ports.target import Layout, Operation
 from floodmark.connectors.sources.python.rows import table_of
-from floodmark.connectors.targets.kafka.messages import key_of, records_of, row_in
+from floodmark.connectors.targets.kafka.forms import FORMS, SCHEMA
+from floodmark.connectors.targets.kafka.messages import key_of, records_of
 from floodmark.connectors.targets.values.jsonvalues import json_bytes, json_rows, row_of
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.rule import load_rule
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
-from floodmark.core.text.ddl import columns_of
+from floodmark.core.text.ddl import Column, columns_of
 from floodmark.errors import RuleInvalid
 
 ALL = columns_of(
@@ -38,8 +43,10 @@ def test_values_come_back_from_json_as_they_were() -> None:
     table = table_of(ALL, [rows])
     (batch,) = table.to_batches()
     texts = [json_bytes(row).decode() for row in json_rows(batch, ALL)]
-    assert table_of(ALL, [[row_in(text.encode(), ALL) for text in texts]]) == table
-    assert texts[0].startswith('{"b":true,"i":-1,"l":1152921504606846976,"f":0.5,"d":1e300,"m":"12345678901234567.500"')
+    assert table_of(ALL, [[FORMS["json"].row_in(text.encode(), {}, ALL) for text in texts]]) == table
+    assert texts[0].startswith(
+        '{"b":true,"i":-1,"l":1152921504606846976,"f":0.5,"d":1e300,"m":"12345678901234567.500"'
+    )
     assert '"at":"2001-02-03T04:05:06.000007+00:00","ntz":"1969-12-31T23:00:00.000000","a":["1.5",null]' in texts[0]
     assert '"p":{"1":0.5,"2":"inf"}' in texts[0]
 
@@ -86,6 +93,52 @@ def test_a_deletion_is_a_tombstone_and_headers_say_what_a_record_is() -> None:
     }  # fmt: skip
 
 
+def in_avro(rows: list[dict[str, Any]], columns: tuple[Column, ...]) -> list[tuple[bytes, dict[str, bytes]]]:
+    """The values and headers of rows."""
+    batches = table_of(columns, [rows]).to_batches()
+    one = Operation("x/3", Position("x", 2, "t", 5, 3, "h"), False, None, False, 4, lambda: iter(batches))
+    found = records_of(one, Layout(columns), (), FORMS["avro"])
+    return [(record.value or b"", {name: bytes(text) for name, text in record.headers}) for record in found]  # type: ignore[arg-type]
+
+
+def test_values_in_avro_are_as_others_write_them_and_come_back() -> None:
+    columns = columns_of(avro.EVERY)
+    found = in_avro(avro.AT_BOUNDS, columns)
+    assert [value for value, _ in found] == [avro.value(schema_of(columns), row) for row in avro.AT_BOUNDS]
+    assert [FORMS["avro"].row_in(*one, columns) for one in found] == avro.AT_BOUNDS
+    small = columns_of("t TINYINT, s SMALLINT")
+    (record,) = in_avro([{"t": -128, "s": 32767}], small)
+    assert FORMS["avro"].row_in(*record, small) == {"t": -128, "s": 32767}
+
+
+def test_a_record_in_avro_is_read_by_the_columns_that_there_were() -> None:
+    before, now = columns_of("k STRING, n INT"), columns_of("k STRING, n INT, m STRUCT<x: DATE>")
+    ((value, headers),) = in_avro([{"k": "a", "n": 1}], before)
+    assert headers[SCHEMA].decode() == rabin(to_parsing_canonical_form(schema_of(before)), "CRC-64-AVRO")
+    assert FORMS["avro"].row_in(value, headers, now) == {"k": "a", "n": 1, "m": None}
+    for columns in (columns_of("k STRING"), columns_of("k STRING, n BIGINT")):
+        with pytest.raises(ValueError, match=r"expected a record of the schema .*, found one of "):
+            FORMS["avro"].row_in(value, headers, columns)
+    with pytest.raises(ValueError, match="found one of none"):
+        FORMS["avro"].row_in(value, {}, before)
+    for bad in (b"", value[:-1], value + b"\0", b"\4" + value[1:]):
+        with pytest.raises(ValueError, match="expected Avro of 2 columns"):
+            FORMS["avro"].row_in(bad, headers, before)
+
+
+def test_a_tombstone_and_a_key_are_the_same_beside_avro() -> None:
+    layout = Layout(columns_of("k STRING, n INT"), key=("n",))
+    batch = pa.record_batch({"k": ["a", "b"], "n": pa.array([1, 2], pa.int32()), DELETE_COLUMN: [False, True]})
+    one = Operation("x/3", Position("x", 2, "t", 5, 3, "h"), False, None, False, 2, lambda: iter([batch]))
+    found = list(records_of(one, layout, layout.key, FORMS["avro"]))
+    assert [(record.key, record.value) for record in found] == [(b'{"n":1}', b"\2\2a\2\2"), (b'{"n":2}', None)]
+
+
+def test_columns_that_avro_has_not_are_refused_before_anything_is_sent() -> None:
+    with pytest.raises(ValueError, match="expected STRING for the keys of p, as Avro's maps have"):
+        FORMS["avro"].check(ALL)
+
+
 RULE = """\
 rule: sent
 streams: {events: {delta: /lake/in}}
@@ -119,7 +172,7 @@ def test_a_topic_is_a_sink(load: Callable[[str], Any]) -> None:
         ("rows}", "rows, key: [k]}, key: [n]", "sinks[0].kafka.key: expected no `key` of the topic beside `key` of"),
         ("topic: rows", "topic: floodmark.positions", "expected another topic than floodmark.positions, which has"),
         ("topic: rows", "topic: a/b", "sinks[0].kafka.topic: expected the name of a topic"),
-        ("topic: rows", "topic: rows, format: avro", "expected json: no other format can be written yet"),
+        ("topic: rows", "topic: rows, format: xml", "sinks[0].kafka.format: expected json or avro, found 'xml'"),
         ("connection: shop, ", "", "sinks[0].kafka.connection: expected `connection: ...`, found nothing"),
         ("topic: rows", "topic: rows, acks: 1", "unknown key 'acks'"),
     ],

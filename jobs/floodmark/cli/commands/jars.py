@@ -1,4 +1,4 @@
-"""`floodmark jars`: fetch the jars of Delta and Kafka, once for each Python environment."""
+"""`floodmark jars`: fetch the jars of Delta, Kafka and Avro, once for each Python environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def jars(
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Delete the jars, before you uninstall Floodmark.")] = False,
 ) -> None:
-    """Fetch the jars of Delta and Kafka for Spark, and check their SHA-256.
+    """Fetch the jars of Delta, Kafka and Avro for Spark, and check their SHA-256.
 
     They are stored in `share/floodmark/jars` of the Python environment, or in `FLOODMARK_JARS`. Spark's own resolver
     fetches them, with your settings for mirrors. A second call changes nothing.
@@ -36,6 +36,6 @@ def jars(
         if source is not None:
             files.copy(source, folder)
         else:
-            output.say(f"fetching the jars of Delta and Kafka into {folder}")
+            output.say(f"fetching the jars of Delta, Kafka and Avro into {folder}")
             files.fetch(folder)
-    output.say(f"the jars of Delta and Kafka are in {folder}, as published")
+    output.say(f"the jars of Delta, Kafka and Avro are in {folder}, as published")

@@ -112,7 +112,7 @@ def _importable(result: Result) -> Result:
     classes = [("process", rule.process.source, rule.process.file)] if rule and rule.process else []
     streams = [(f"streams.{name}", one.kind, one.options) for name, one in rule.streams.items()] if rule else []
     sinks = [(f"sinks[{i}]", one.kind, one.options) for i, one in enumerate(rule.sinks)] if rule else []
-    for place, kind, said in (one for one in (*streams, *sinks) if CODE in one[2]):
+    for place, kind, said in (one for one in (*streams, *sinks) if CODE in one[2] and "named" in one[2]):
         file = f"{str(said['named']).partition(':')[0].replace('.', '/')}.py"
         classes.append((f"{place}.{kind}.class", str(said[CODE]), file))
     missing = [f"{key}: {one}" for key, text, file in classes for one in missing_imports(text, file)]

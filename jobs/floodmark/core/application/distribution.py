@@ -30,7 +30,7 @@ def data_folder() -> Path:
 
 
 def jars_folder() -> Path:
-    """The folder of the jars of Delta and Kafka: FLOODMARK_JARS, or `jars` in the data folder."""
+    """The folder of the jars of Delta, Kafka and Avro: FLOODMARK_JARS, or `jars` in the data folder."""
     return Path(os.environ.get("FLOODMARK_JARS") or data_folder() / "jars")
 
 

@@ -17,7 +17,7 @@ from floodmark.errors import RunFailed
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 SMALL_BACKLOG = 32 << 20  # bytes of Parquet: a million rows or so
-# Maven coordinates of the jars that pyspark does not bring. Those of Kafka are there for rules that read it.
+# Maven coordinates of the jars that pyspark does not bring. Those of Kafka and Avro are there for rules that read it.
 DELTA, KAFKA = "4.4.0", "3.9.2"
 DELTA_JARS = (f"io.delta:delta-spark_4.2_2.13:{DELTA}", f"io.delta:delta-storage:{DELTA}")
 KAFKA_JARS = (
@@ -26,6 +26,7 @@ KAFKA_JARS = (
     f"org.apache.kafka:kafka-clients:{KAFKA}",
     "org.apache.commons:commons-pool2:2.13.1",
 )
+AVRO_JARS = ("org.apache.spark:spark-avro_2.13:4.2.0",)
 
 
 def jar_name(coordinates: str) -> str:
@@ -34,7 +35,7 @@ def jar_name(coordinates: str) -> str:
     return f"{artifact}-{version}.jar"
 
 
-JARS = tuple(map(jar_name, (*DELTA_JARS, *KAFKA_JARS)))
+JARS = tuple(map(jar_name, (*DELTA_JARS, *KAFKA_JARS, *AVRO_JARS)))
 
 
 def java_place() -> str | None:
@@ -44,8 +45,8 @@ def java_place() -> str | None:
 
 
 def jar_paths() -> list[str]:
-    """The paths of the jars. Raises RunFailed if Delta's have not been fetched; only rules that read Kafka need its
-    jars (`check_jars`)."""
+    """The paths of the jars. Raises RunFailed if Delta's have not been fetched; only rules that read Kafka or
+    Avro need others (`check_jars`)."""
     check_jars(DELTA_JARS)
     return [str(path) for path in (jars_folder() / name for name in JARS) if path.exists()]
 

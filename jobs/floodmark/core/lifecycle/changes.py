@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from floodmark.core.protocol.records.rows import Columns
 from floodmark.core.rules.kinds import CODE
@@ -109,13 +110,12 @@ def _streams(rule: Rule) -> list[object]:
 
     `start` matters for the first epoch only, and a table is known by its id. Expectations apply to new rows; folded
     ones stay folded. `on_rewrite` applies to the next commit that removes rows, `keep` of a landing to the next upkeep.
-    The text of a class may change, for example to mend it; the digests notice if it gives other rows again.
+    The text of a class may change, for example to mend it; the digests notice if it gives other rows again. So may
+    schemas in files, of which others come as the topic's writers change.
     """
-    left_out = {"start", "address", "rule", "sink", "qos", "expect", "on_rewrite"}
-    return [
-        stream.model_dump(exclude={**dict.fromkeys(left_out, True), "options": {CODE}, "landing": {"keep_us"}})
-        for stream in rule.streams.values()
-    ]
+    whole = ("start", "address", "rule", "sink", "qos", "expect", "on_rewrite")
+    left_out: dict[str, Any] = {**dict.fromkeys(whole, True), "options": {CODE, "avro_schema"}, "landing": {"keep_us"}}
+    return [stream.model_dump(exclude=left_out) for stream in rule.streams.values()]
 
 
 def _lookups(rule: Rule) -> dict[str, bool]:

@@ -6,7 +6,7 @@ nothing slow. `open` imports what it needs to open a table, a broker or Spark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Start: TypeAlias = Literal["earliest", "latest", "version", "timestamp"]
 Bound: TypeAlias = Literal["max_files", "max_bytes", "max_rows", "max_seconds"]
 
-CODE = "code"  # the option of a stream or sink with the text of its class's module
+CODE = "code"  # the option of a stream or sink with the text of its class's module, or of its other files
 
 SOURCES: dict[str, str] = {
     "delta": "floodmark.connectors.delta.kind:SOURCE",
@@ -73,8 +73,9 @@ class SourceKind:
     written: the type, for pydantic, of the value under its key in a rule file, a text or a model. says: the key's
     description, in one line. address: one text for one place, from that value. open: its `Source`, by stream name,
     stream, and the folder in the rule's home for what the source has to remember (None: a look without a home).
-    code: of a kind with a class, the text of its module, by the value, the rule's folder and the environment. It raises
-    ValueError and OSError.
+    code: of a kind with files beside the rule, such as the module of a class, their text, by the value, the rule's
+    folder and the environment; None if it names none. It raises ValueError and OSError. code_key: the key that names
+    them; files: their names, by the stream's options, unless they are a module.
     """
 
     written: Any
@@ -82,7 +83,9 @@ class SourceKind:
     can: SourceCan
     address: Callable[[Any], str]
     open: Callable[[str, Stream, Path | None], Any]
-    code: Callable[[Any, Path, Mapping[str, str]], str] | None = None
+    code: Callable[[Any, Path, Mapping[str, str]], str | None] | None = None
+    code_key: str = "class"
+    files: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,12 @@ def connections_of(rule: Rule) -> set[str]:
     options = [one.options for one in rule.streams.values()] + [one.options for one in rule.sinks]
     named = (one.get("connection") for one in options)
     return {str(name) for name in named if name is not None}
+
+
+def files_beside(stream: Stream) -> Iterable[str]:
+    """The names of the files beside its rule that a stream names, unless they are a module."""
+    named = source_kind(stream.kind).files
+    return () if named is None or CODE not in stream.options else named(stream.options)
 
 
 def tables_read(rule: Rule) -> dict[str, str]:

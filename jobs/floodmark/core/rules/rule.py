@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -164,27 +164,29 @@ def _process(written: WrittenRule, folder: Path, env: Mapping[str, str], problem
 
 
 def _code(written: WrittenRule, folder: Path, env: Mapping[str, str], problems: Problems) -> dict[Place, str]:
-    """The text of the module of each stream and sink that is a class."""
+    """The text of the module of each stream and sink that is a class, and of other files that a stream names."""
     found = dict[Place, str]()
-    for place, kind, said, read in _classes(written):
+    for place, kind, key, read in _classes(written):
         try:
-            found[place] = read(said, folder, env)
+            text = read(folder, env)
         except (ValueError, OSError) as fault:  # a UnicodeDecodeError is a ValueError
-            problems.add((*place, kind, "class"), str(fault))
+            problems.add((*place, kind, key), str(fault))
+        else:
+            found |= {} if text is None else {place: text}
     problems.raise_any()
     return found
 
 
-def _classes(written: WrittenRule) -> Iterator[tuple[Place, str, Any, Callable[..., str]]]:
-    """Streams and sinks whose kind has a class: their place, kind and value, and how to read the class's text."""
+def _classes(written: WrittenRule) -> Iterator[tuple[Place, str, str, Callable[..., str | None]]]:
+    """Streams and sinks whose kind has files: their place, kind and the key that names them, and how to read them."""
     for name, stream in written.streams.items():
         for kind, said in stream.kind.items():
-            if (read := source_kind(kind).code) is not None:
-                yield ("streams", name), kind, said, read
+            if (found := source_kind(kind)).code is not None:
+                yield ("streams", name), kind, found.code_key, partial(found.code, said)
     for i, sink in enumerate(written.sinks):
         for kind, said in sink.kind.items():
             if (read := sink_kind(kind).code) is not None:
-                yield ("sinks", i), kind, said, read
+                yield ("sinks", i), kind, "class", partial(read, said)
 
 
 def _chained(

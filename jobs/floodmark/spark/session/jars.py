@@ -1,4 +1,4 @@
-"""The jars of Delta and Kafka: fetched by Spark's own resolver or copied from a folder, and checked before use.
+"""The jars of Delta, Kafka and Avro: fetched by Spark's own resolver or copied from a folder, and checked before use.
 
 Spark's resolver follows the user's settings for repositories, as `--packages` does.
 """
@@ -16,11 +16,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from floodmark.core.application.distribution import JAR_SUMS
-from floodmark.core.application.sparkconf import DELTA_JARS, JARS, KAFKA_JARS, jar_name, java_place
+from floodmark.core.application.sparkconf import AVRO_JARS, DELTA_JARS, JARS, KAFKA_JARS, jar_name, java_place
 from floodmark.core.health.machine import sums
 from floodmark.errors import Refused, RunFailed
 
-PACKAGES = (*DELTA_JARS, *KAFKA_JARS)
+PACKAGES = (*DELTA_JARS, *KAFKA_JARS, *AVRO_JARS)
 # All other dependencies are either in Spark already (another version would conflict) or unused.
 EXCLUDED = ",".join(
     f"{group}:*" for group in ("io.unitycatalog", "org.antlr", "org.scala-lang*", "org.slf4j", "org.lz4", "org.xerial*",

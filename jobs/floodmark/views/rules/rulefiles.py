@@ -10,7 +10,7 @@ from pathlib import Path
 from floodmark.core.process.declaration import file_of_module
 from floodmark.core.rules.chains import SUFFIXES
 from floodmark.core.rules.environments import file_of
-from floodmark.core.rules.kinds import CODE
+from floodmark.core.rules.kinds import CODE, files_beside
 from floodmark.core.rules.rule import Rule, conflicts, read_rule, rule_paths
 from floodmark.core.text.defaults import FILES
 from floodmark.errors import FloodmarkError, Refused, legible
@@ -72,14 +72,15 @@ class RuleFiles:
 
 
 def _others(folder: Path, read: Read | None) -> Stamp:
-    """The stamp of other files that a rule depends on: rules whose sinks it reads, and its class's module."""
+    """The stamp of other files that a rule depends on: rules whose sinks it reads, its class's module, schemas."""
     if not isinstance(read, Rule):
         return ()
     named = [stream.rule for stream in read.streams.values() if stream.rule]
     files = [folder / f"{name}{suffix}" for name in named for suffix in SUFFIXES]
     modules = [read.process.module] if read.process else []
     options = [one.options for one in read.streams.values()] + [one.options for one in read.sinks]
-    modules += [str(said["named"]).partition(":")[0] for said in options if CODE in said]
+    modules += [str(said["named"]).partition(":")[0] for said in options if CODE in said and "named" in said]
+    files += [folder / name for stream in read.streams.values() for name in files_beside(stream)]
     files += [file for file in (file_of_module(module, folder) for module in modules) if file]
     return tuple(part for path in files for part in _stamp(path))
 

@@ -6,11 +6,12 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
+from floodmark.connectors.avro.schemas import check_read
 from floodmark.core.rules.file.fields import Address, Filled, Text, Written, declared_columns
 from floodmark.core.text.ddl import Column, columns_of
 from floodmark.core.text.durations import parse_duration
 
-Format: TypeAlias = Literal["json", "csv", "parquet", "text"]
+Format: TypeAlias = Literal["json", "csv", "parquet", "avro", "text"]
 _TEXTS = ("json", "csv")  # formats whose records can be malformed
 _ONLY = {
     "header": ("csv",),
@@ -22,8 +23,8 @@ _ONLY = {
     "multiline": _TEXTS,
     "timestamp_format": _TEXTS,
     "date_format": _TEXTS,
-    "infer": _TEXTS,
-    "schema": ("json", "csv", "parquet"),
+    "infer": (*_TEXTS, "avro"),
+    "schema": ("json", "csv", "parquet", "avro"),
 }
 _FOR_SPARK = {
     "header": "header",
@@ -41,13 +42,8 @@ _ATOMIC = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double",
 
 
 def _format(value: object) -> object:
-    if value == "avro":
-        raise ValueError(
-            "expected json, csv, parquet or text, found avro: no Avro reader exists for this version of Spark. "
-            "Convert the files to Parquet"
-        )
-    if value not in ("json", "csv", "parquet", "text"):
-        raise ValueError("expected json, csv, parquet or text")
+    if value not in ("json", "csv", "parquet", "avro", "text"):
+        raise ValueError("expected json, csv, parquet, avro or text")
     return value
 
 
@@ -155,6 +151,10 @@ class WrittenFiles(Written):
                 f"expected `schema: k STRING, n BIGINT` or `infer: once` with the format {self.format}, found "
                 f"{'neither' if self.declared is None else 'both'}"
             )
+        if self.format == "avro" and self.declared is not None:
+            if self.infer is not None:
+                raise ValueError("expected `schema` or `infer: once`, found both")
+            check_read(self.columns)
         doubled = {one.name.lower() for one in self.columns} & {one.name.lower() for one in self.folders}
         if doubled:
             raise ValueError(f"expected each column in `schema` or in `partitions`, found {doubled.pop()} in both")

@@ -1,4 +1,4 @@
-"""The columns of files: declared, in a Parquet file's footer, or inferred. No JVM."""
+"""The columns of files: declared, in a Parquet or Avro file's own schema, or inferred. No JVM."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from floodmark.connectors.avro.containers import columns_of_file
 from floodmark.core.text.ddl import Column, columns_of, fits, text_of
 from floodmark.errors import WrongColumn
 
@@ -45,16 +46,16 @@ def keep_columns(place: Path, columns: tuple[Column, ...]) -> None:
 def columns_in(what: str, said: WrittenFiles, file: Path) -> tuple[Column, ...]:
     """The columns of a file. Raises WrongColumn for one that is no such file, or has types that rules cannot read."""
     with _named(what, said, file):
-        if said.format == "parquet":
-            return _in_footer(file)
+        if said.format in _OWN:
+            return _OWN[said.format](file)
         return _declared(_inferred(said, file))
 
 
 def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file: Path) -> None:
     """Raise WrongColumn if a file has other columns than the stream, as far as its first bytes tell."""
-    if said.format == "parquet":
+    if said.format in _OWN:
         with _named(what, said, file):
-            there = {column.name.lower(): column for column in _in_footer(file)}
+            there = {column.name.lower(): column for column in _OWN[said.format](file)}
         pairs = ((there.get(column.name.lower()), column) for column in columns)
         wrong = next((pair for pair in pairs if pair[0] is not None and not fits(pair[0].type, pair[1].type)), None)
         if wrong is not None:
@@ -98,6 +99,9 @@ def _in_footer(file: Path) -> tuple[Column, ...]:
     return _declared(
         pa.schema([one.with_type(utc) if one.name in old_times else one for one in schema])
     )  # Spark's older type of times is an instant
+
+
+_OWN = {"parquet": _in_footer, "avro": columns_of_file}  # formats whose files have a schema
 
 
 def _declared(schema: pa.Schema) -> tuple[Column, ...]:

@@ -14,6 +14,7 @@ from floodmark.connectors.sources.files.folder import File, Wanted, file_at, fil
 from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
 from floodmark.connectors.sources.files.options import WrittenFiles
 from floodmark.connectors.sources.files.unread import changed, extended, is_settled, unread, within
+from floodmark.core.application.sparkconf import AVRO_JARS, check_jars
 from floodmark.core.text.addresses import location
 from floodmark.core.text.ddl import delta_name
 from floodmark.core.text.durations import parse_duration
@@ -266,6 +267,8 @@ class FilesSource(Stepped):
         from floodmark.connectors.planning.filerows import Records, rows_of
 
         said = self._said
+        if said.format == "avro":
+            check_jars(AVRO_JARS)
         records = Records(said.format, said.for_spark, self._columns, said.folders)
         return rows_of(spark, records, self._root, [one.path for one in files if one.size])
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from floodmark.connectors.sources.kafka.options import Kafka
-from floodmark.core.rules.kinds import SourceCan, SourceKind
+from floodmark.connectors.sources.kafka.options import Kafka, schemas_of
+from floodmark.core.rules.kinds import CODE, SourceCan, SourceKind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +25,10 @@ def _address(said: Any) -> str:
     return Kafka.model_validate(said).address()
 
 
+def _files(options: Mapping[str, Any]) -> Iterable[str]:
+    return Kafka.model_validate({key: one for key, one in options.items() if key != CODE}).files.values()
+
+
 SOURCE = SourceKind(
     written=Kafka,
     summary="topics of Kafka, by the name of a connection",
@@ -34,4 +39,7 @@ SOURCE = SourceKind(
     ),
     address=_address,
     open=_open,
+    code=schemas_of,
+    code_key="avro_schema",
+    files=_files,
 )

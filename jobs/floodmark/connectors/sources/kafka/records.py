@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
+from floodmark.connectors.avro.decoding import end_of, values_of_avro
+from floodmark.connectors.avro.schemas import schema_of
 from floodmark.connectors.ports.source import MALFORMED, SHOWN
 from floodmark.connectors.sources.kafka.offsets import Partition, Range
 from floodmark.connectors.sources.kafka.options import Kafka
@@ -41,9 +43,14 @@ def _by_topic(offsets: Mapping[Partition, int]) -> str:
     return json.dumps(found)
 
 
-def decoded(rows: DataFrame, said: Kafka) -> DataFrame:
-    """Records as rows. A value that is no JSON of the schema leaves its columns null, and is named in MALFORMED."""
+def decoded(rows: DataFrame, said: Kafka, texts: Mapping[str, str] = {}) -> DataFrame:
+    """Records as rows. A value that is nothing of the schema leaves its columns null, and is named in MALFORMED.
+
+    texts: of Avro's schemas in files, by id.
+    """
     others = [_metadata(one, said).alias(name) for one, name in said.metadata.items()]
+    if said.format == "avro":
+        return _of_avro(rows, said, texts, others)
     if said.format != "json":
         value = F.col("value").cast("string") if said.format == "text" else F.col("value")
         return rows.select(value.alias("value"), *others)
@@ -54,6 +61,14 @@ def decoded(rows: DataFrame, said: Kafka) -> DataFrame:
     values = [F.col(f"_read.{quoted(column.name)}").alias(column.name) for column in said.values()]
     bad = F.col("value").isNotNull() & (F.col("_read").isNull() | F.col(f"_read.{_CORRUPT}").isNotNull())
     return read.select(*values, *others, F.when(bad, _place(text)).alias(MALFORMED))
+
+
+def _of_avro(rows: DataFrame, said: Kafka, texts: Mapping[str, str], others: Sequence[Column]) -> DataFrame:
+    read, reason = values_of_avro(F.col("value"), texts or {"": json.dumps(schema_of(said.values()))})
+    found = rows.withColumn("_read", read)
+    values = [F.col(f"_read.row.{quoted(column.name)}").alias(column.name) for column in said.values(texts)]
+    bad = F.col("value").isNotNull() & ~F.equal_null(F.col("_read.end"), end_of(F.col("value")))
+    return found.select(*values, *others, F.when(bad, _place(reason)).alias(MALFORMED))
 
 
 def _place(text: Column) -> Column:

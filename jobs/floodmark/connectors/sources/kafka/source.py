@@ -19,10 +19,11 @@ from floodmark.connectors.sources.kafka.offsets import (
     recreated,
     shortened,
 )
-from floodmark.connectors.sources.kafka.options import Kafka
+from floodmark.connectors.sources.kafka.options import Kafka, texts_of
 from floodmark.connectors.sources.kafka.settings import client_settings, spark_settings
-from floodmark.core.application.sparkconf import KAFKA_JARS, check_jars
+from floodmark.core.application.sparkconf import AVRO_JARS, KAFKA_JARS, check_jars
 from floodmark.core.lifecycle.retention import RECORDS, Limit
+from floodmark.core.rules.kinds import CODE
 from floodmark.core.text.ddl import delta_name
 from floodmark.errors import HistoryGone
 
@@ -43,7 +44,9 @@ class KafkaSource(Stepped):
 
     def __init__(self, name: str, stream: Stream):
         self.name, self.address = name, stream.address
-        self._said, self._starts_at = Kafka.model_validate(stream.options), stream.start
+        options = dict(stream.options)
+        self._texts = texts_of(options.pop(CODE, None))
+        self._said, self._starts_at = Kafka.model_validate(options), stream.start
 
     @property
     def _settings(self) -> dict[str, str]:
@@ -58,7 +61,7 @@ class KafkaSource(Stepped):
         return self._brokers.topics(wanted, self._said.pattern, committed)
 
     def columns(self) -> dict[str, str]:
-        return {column.name: delta_name(column.type) for column in self._said.columns()}
+        return {column.name: delta_name(column.type) for column in self._said.columns(self._texts)}
 
     def start(self) -> str:
         now, start = self._now(), self._starts_at
@@ -172,9 +175,9 @@ class KafkaSource(Stepped):
     def _rows(self, spark: SparkSession, wanted: Mapping[Partition, Range]) -> DataFrame:
         from floodmark.connectors.sources.kafka.records import decoded, records
 
-        check_jars(KAFKA_JARS)
+        check_jars((*KAFKA_JARS, *(AVRO_JARS if self._said.format == "avro" else ())))
         found = records(spark, wanted, spark_settings(self._settings), "headers" in self._said.metadata)
-        return decoded(found, self._said)
+        return decoded(found, self._said, self._texts)
 
 
 def _size(found: Mapping[Partition, Range]) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.targets.kafka.options import WrittenTopic
 from floodmark.core.rules.kinds import SinkCan, SinkKind
+from floodmark.errors import Refused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +26,10 @@ def _open(sink: Sink, outbox: Path | None) -> OutboxSink:
 def _target(sink: Sink, outbox: Path | None) -> Target:
     from floodmark.connectors.targets.kafka.target import KafkaTarget
 
-    return KafkaTarget(str(sink.address), WrittenTopic.model_validate(sink.options))
+    options = WrittenTopic.model_validate(sink.options)
+    if options.format == "avro" and find_spec("fastavro") is None:
+        raise Refused(f"sink {sink.label}: expected the package fastavro, found none: pip install 'floodmark[avro]'")
+    return KafkaTarget(str(sink.address), options)
 
 
 def _scratch(sink: Sink, _: Path, mark: str) -> ScratchPlaces:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from floodmark.connectors.ports.target import Layout, Operation
-from floodmark.connectors.targets.values.jsonvalues import json_bytes, json_rows, row_of
+from floodmark.connectors.targets.kafka.forms import FORMS, Form
+from floodmark.connectors.targets.values.jsonvalues import json_bytes, json_rows
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import Column
 
@@ -30,18 +31,20 @@ class Record(NamedTuple):
         return len(self.key or b"") + len(self.value or b"") + named + 10 * OVERHEAD
 
 
-def records_of(one: Operation, layout: Layout, key: Sequence[str]) -> Iterator[Record]:
-    """The rows of a portion, in their order. `key`: the columns of the records' key."""
+def records_of(one: Operation, layout: Layout, key: Sequence[str], form: Form = FORMS["json"]) -> Iterator[Record]:
+    """The rows of a portion, in their order. `key`: the columns of the records' key; form: of their values."""
     position = one.position
     said = {LEDGER: position.ledger, GENERATION: str(position.generation), EPOCH: str(position.epoch)}
+    said |= form.headers(layout.columns)
     headers: list[tuple[str, str | bytes | None]] = [(name, text.encode()) for name, text in said.items()]
-    numbers = one.numbers()
+    numbers, named = one.numbers(), [column for column in layout.columns if column.name in key]
     for batch in one.rows():
         gone = batch.column(DELETE_COLUMN).to_pylist() if layout.key else [False] * batch.num_rows
-        for row, away in zip(json_rows(batch, layout.columns), gone, strict=True):
+        keys = json_rows(batch, named) if key else repeat({}, batch.num_rows)
+        for row, value, away in zip(keys, form.values(batch, layout.columns), gone, strict=True):
             token = f"{one.token}/{next(numbers)}"
-            value = None if away else json_bytes(row)
-            yield Record(key_of(row, key, layout.columns), value, token, [*headers, (ROW, token.encode())])
+            found = None if away else value
+            yield Record(key_of(row, key, layout.columns), found, token, [*headers, (ROW, token.encode())])
 
 
 def key_of(row: Mapping[str, Any], key: Sequence[str], columns: Sequence[Column]) -> bytes | None:
@@ -52,11 +55,3 @@ def key_of(row: Mapping[str, Any], key: Sequence[str], columns: Sequence[Column]
     if len(key) == 1 and kinds[key[0]] == "string" and row[key[0]] is not None:
         return str(row[key[0]]).encode()
     return json_bytes({name: row[name] for name in key})
-
-
-def row_in(value: bytes, columns: Sequence[Column]) -> dict[str, Any]:
-    """The row of a record's value. Raises ValueError for a value of another form."""
-    found = json.loads(value)
-    if not isinstance(found, dict):
-        raise ValueError(f"expected an object, found {value[:60]!r}")
-    return row_of(found, columns)

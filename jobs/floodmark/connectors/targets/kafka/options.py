@@ -18,8 +18,8 @@ def _topic(value: str) -> str:
 
 
 def _format(value: object) -> object:
-    if value != "json":
-        raise ValueError("expected json: no other format can be written yet")
+    if value not in ("json", "avro"):
+        raise ValueError("expected json or avro")
     return value
 
 
@@ -37,9 +37,10 @@ class WrittenTopic(Written):
         BeforeValidator(lambda value: value and column_names(value)),
         Field(description="columns of the records' key, of a sink whose rows are only added; default: no key"),
     ] = None
-    format: Annotated[Literal["json"], BeforeValidator(_format), Field(description="json: a value is an object")] = (
-        "json"
-    )
+    format: Annotated[
+        Literal["json", "avro"], BeforeValidator(_format),
+        Field(description="json: a value is an object; avro: a record of the schema that follows from the columns"),
+    ] = "json"  # fmt: skip
 
     def address(self) -> str:
         return f"kafka://{self.connection}/{self.topic}"

@@ -20,7 +20,8 @@ from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.sources.kafka.brokers import Brokers, brokers
 from floodmark.connectors.sources.kafka.settings import client_settings
 from floodmark.connectors.sources.python.rows import table_of
-from floodmark.connectors.targets.kafka.messages import Record, records_of, row_in
+from floodmark.connectors.targets.kafka.forms import FORMS
+from floodmark.connectors.targets.kafka.messages import Record, records_of
 from floodmark.connectors.targets.kafka.producing import OPEN, Transactions
 from floodmark.connectors.targets.kafka.reading import Blocked, CommittedReader
 from floodmark.core.relay.positions import MARKERS, Position
@@ -50,7 +51,7 @@ class KafkaTarget(Target):
     def __init__(self, address: str, options: WrittenTopic):
         self.address, self._topic, self._name = address, options.topic, options.connection
         self._marks, self._parts = positions_of(options.topic)
-        self._key = tuple(options.key or ())
+        self._key, self._form = tuple(options.key or ()), FORMS[options.format]
         self._transactions: Transactions | None = None
         self._markers: CommittedReader | None = None
         self._known: Position | None = None
@@ -138,7 +139,7 @@ class KafkaTarget(Target):
     # --- Claiming
 
     def claim(self, owner: str, layout: Layout) -> Position:
-        self._check_key(layout)
+        self._check_columns(layout)
         return self._position(self._fence) or self._take(owner)
 
     def _take(self, owner: str) -> Position:
@@ -173,7 +174,11 @@ class KafkaTarget(Target):
         except NotThereYet:
             return None
 
-    def _check_key(self, layout: Layout) -> None:
+    def _check_columns(self, layout: Layout) -> None:
+        try:
+            self._form.check(layout.columns)
+        except ValueError as fault:
+            raise WrongColumn(about_sink(self.address, f"{fault}: write another type in the SQL")) from None
         names = [column.name for column in layout.columns]
         for name in (name for name in self._key if name not in names):
             problem = f"expected columns of the results in its key, found {name}: write one of {', '.join(names)}"
@@ -192,8 +197,7 @@ class KafkaTarget(Target):
         self._check_topic()
         transactions = self._fence()
         self._check(since)
-        key = layout.key or self._key
-        records = chain.from_iterable(records_of(one, layout, key) for one in operations if one.count)
+        records = chain.from_iterable(self._records(one, layout) for one in operations)
         try:
             transactions.send(self._topic, records, None if upto == since else self._marker(upto))
             sent()
@@ -206,8 +210,10 @@ class KafkaTarget(Target):
         self, fault: InputFault, operations: Sequence[Operation], layout: Layout, since: Position
     ) -> list[dict[int, str]]:
         """The broker tells by size alone. Each record that may be too large is tried, in a transaction without end."""
-        key = layout.key or self._key
-        return [self._too_large(records_of(one, layout, key) if one.count else iter(())) for one in operations]
+        return [self._too_large(self._records(one, layout)) for one in operations]
+
+    def _records(self, one: Operation, layout: Layout) -> Iterator[Record]:
+        return records_of(one, layout, layout.key or self._key, self._form) if one.count else iter(())
 
     def _too_large(self, records: Iterator[Record]) -> dict[int, str]:
         largest, found = self._brokers.largest(self._topic), dict[int, str]()
@@ -253,11 +259,10 @@ class KafkaTarget(Target):
     def _rows(self, reader: CommittedReader, layout: Layout) -> Iterator[dict[str, Any]]:
         messages = reader.to_end(_LONG)
         if layout.key:
-            newest = {message.key(): message.value() for message in messages}
-            values = (value for value in newest.values() if value is not None)
-        else:
-            values = (message.value() for message in messages)
-        return (row_in(value, layout.columns) for value in values)
+            newest = {message.key(): message for message in messages}
+            messages = (message for message in newest.values() if message.value() is not None)
+        form, columns = self._form, layout.columns
+        return (form.row_in(message.value(), dict(message.headers() or ()), columns) for message in messages)
 
     def close(self) -> None:
         if self._markers is not None:

@@ -1,0 +1,1 @@
+"""Avro's schemas and columns: each from the other, without a JVM."""
