@@ -44,9 +44,7 @@ def test_values_come_back_from_json_as_they_were() -> None:
     (batch,) = table.to_batches()
     texts = [json_bytes(row).decode() for row in json_rows(batch, ALL)]
     assert table_of(ALL, [[FORMS["json"].row_in(text.encode(), {}, ALL) for text in texts]]) == table
-    assert texts[0].startswith(
-        '{"b":true,"i":-1,"l":1152921504606846976,"f":0.5,"d":1e300,"m":"12345678901234567.500"'
-    )
+    assert texts[0].startswith('{"b":true,"i":-1,"l":1152921504606846976,"f":0.5,"d":1e300,"m":"12345678901234567.500"')
     assert '"at":"2001-02-03T04:05:06.000007+00:00","ntz":"1969-12-31T23:00:00.000000","a":["1.5",null]' in texts[0]
     assert '"p":{"1":0.5,"2":"inf"}' in texts[0]
 
