@@ -177,7 +177,7 @@ def test_a_deadlock_with_another_session_is_retried(
         other.execute("BEGIN")
         other.execute("UPDATE rows SET v = v WHERE k = 'a'")
         with shop.relay() as relay:
-            shop.wait_for(relay, "wait_event_type = 'Lock' AND starts_with(query, 'UPDATE')")
+            shop.wait_for(relay, "wait_event_type = 'Lock' AND starts_with(query, 'INSERT')")
             wants = threading.Thread(target=other.execute, args=["SELECT * FROM floodmark_position FOR UPDATE"])
             wants.start()
         wants.join()
