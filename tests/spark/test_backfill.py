@@ -366,7 +366,7 @@ def test_a_row_that_the_sql_cannot_compute_stops_it_and_nothing_is_written(spark
 
 
 def test_what_the_command_says(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli_backfill, "with_spark", lambda rule, master, work: work(spark))
+    monkeypatch.setattr(cli_backfill, "with_spark", lambda rule, master, work, others=(): work(spark))
     flow = late_then(spark, Flow(place, sql=HOPPING, sinks=1))
     version = DeltaTable(flow.sink()).version()
     rows = len(flow.ledger().rows)

@@ -298,7 +298,7 @@ def said(flow: Flow, *words: str, code: int = 0) -> str:
 def test_the_command_shows_first_and_answers_once(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_correct, "with_spark", lambda rule, master, work: work(spark))
+    monkeypatch.setattr(cli_correct, "with_spark", lambda rule, master, work, others=(): work(spark))
     flow = Flow(place, sql=SLICED, sinks=1)
     flow.arrive([*FIRST, *MORE])
     run(spark, flow)
@@ -331,7 +331,7 @@ def test_the_command_passes_over_what_is_not_to_count(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rule whose results cannot be corrected is told so, with the ways that work."""
-    monkeypatch.setattr(cli_correct, "with_spark", lambda rule, master, work: work(spark))
+    monkeypatch.setattr(cli_correct, "with_spark", lambda rule, master, work, others=(): work(spark))
     flow = Flow(place, sql=SESSIONS, sinks=1)
     flow.arrive([*FIRST, *MORE])
     run(spark, flow)
