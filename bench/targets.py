@@ -4,8 +4,8 @@
 
 Each repeat is one epoch with new rows. A relay then ships them to each target, and the plain writer takes the same rows
 from the same outbox, in turn. The first epoch is left out: it warms both sides up, and its upserts find empty tables.
-The servers are those of the tests. Latencies are those of epochs with 1,000 rows, shipped while a run goes on: from the
-time in the ledger's commit to the time in the target.
+The servers are those of the tests. Latencies are those of epochs with 1,000 rows and one target, shipped while a run
+goes on: from the time in the ledger's commit to the time in the target.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ SINKS: dict[str, dict[str, Any]] = {
 WHAT = {"files": "Parquet files", "appended": "PostgreSQL, append", "new keys": "PostgreSQL, upsert of new keys",
         "same keys": "PostgreSQL, upsert of keys that are there", "topic": "Kafka"}  # fmt: skip
 AIMS = {"files": 0.8, "appended": None, "new keys": 2.0, "same keys": 2.0, "topic": 0.6}
+LATENT = ("files", "appended")  # targets whose latency is measured
 LATENCY, SMALL, EPOCHS = 0.2, 1_000, 10  # seconds; rows of an epoch; epochs
 COLUMNS = ("id + {begin} AS id", "id AS k", "rand({begin}) AS v", "timestamp_seconds(id + {begin}) AS at",
            "concat('name ', id) AS name")  # fmt: skip
@@ -172,20 +173,17 @@ def _pair(name: str, ours: Measured, theirs: Measured, rows: int) -> list[Line]:
     return [own, Line.rate_of(f"  {other}", theirs, rows).against(ours, AIMS[name])]
 
 
-def latencies(of: Delivering) -> list[Line]:
-    """Of files and PostgreSQL: warm, with 1,000 rows an epoch. The first epoch is left out."""
-    found: dict[str, list[float]] = {name: [] for name in of.names if name in ("files", "appended")}
-    ships = Shipping()
+def latency(of: Delivering) -> Line:
+    """Of the only target: warm, with 1,000 rows an epoch. The first epoch is left out."""
+    (name,), found, ships = of.names, Measured(), Shipping()
     with shipping(of.rule, of.home, ships):
         for number in range(EPOCHS + 1):
             of.arrive(SMALL)
             of.fold(lambda _: ships.wake())
-            for name, seconds in found.items():
-                seconds += [of.arrived(name)] if number else []
-    return [
-        Line.of(f"{WHAT[name]}: {SMALL:,} rows after their commit", Measured(seconds), LATENCY)
-        for name, seconds in found.items()
-    ]
+            seconds = of.arrived(name)
+            if number:
+                found.add(seconds)
+    return Line.of(f"{WHAT[name]}: {SMALL:,} rows after their commit", found, LATENCY)
 
 
 def prepare() -> None:
@@ -200,8 +198,11 @@ def measured(spark: SparkSession, work: Path, rows: int, repeats: int, names: li
     with ExitStack() as stack:
         server = stack.enter_context(started(work / "postgres", shared_buffers="128MB"))
         broker = stack.enter_context(served(work / "kafka")) if "topic" in names else None
-        of = Delivering(spark, work, names, server, broker)
-        return [*throughput(of, rows, repeats), *latencies(of)]
+        lines = throughput(Delivering(spark, work, names, server, broker), rows, repeats)
+        for name in (one for one in names if one in LATENT):
+            alone = stack.enter_context(started(work / name / "postgres"))
+            lines.append(latency(Delivering(spark, work / name, [name], alone, None)))
+    return lines
 
 
 def main() -> None:

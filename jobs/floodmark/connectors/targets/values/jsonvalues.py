@@ -68,9 +68,10 @@ def _json_list(array: pa.Array, kind: Type) -> list[Any]:
     if array.type == pa.null() or kind.name in _SAME:
         same: list[Any] = array.to_pylist()
         return same
-    if kind.name in _TIMES:  # a tenth of the time that datetimes take
-        texts = pc.strftime(array.cast(pa.timestamp("us")), "%Y-%m-%dT%H:%M:%S")
-        return [text and f"{text}{_TIMES[kind.name]}" for text in texts.to_pylist()]
+    if kind.name in _TIMES:  # a fraction of the time that datetimes take
+        texts = pc.utf8_replace_slice(array.cast(pa.timestamp("us")).cast(pa.string()), 10, 11, "T")
+        written: list[Any] = pc.binary_join_element_wise(texts, _TIMES[kind.name], "").to_pylist()
+        return written
     values: list[Any] = array.to_pylist()
     if kind.name in ("float", "double") and pc.all(pc.is_finite(array)).as_py() is not False:
         return values
