@@ -259,7 +259,7 @@ def test_the_page_shows_a_class_of_forty_lines_that_keeps_its_promise(
     assert len(CLASS.splitlines()) <= 40
     found = module(place, monkeypatch, "shops", CLASS).Shop
     server.orders += orders(1, 40)
-    done = check_source(found, COLUMNS, {"url": server.url, "timeout": 0.1, "pause": 0})
+    done = check_source(found, COLUMNS, {"url": server.url, "timeout": 0.5, "pause": 0})
     assert (done.rows, done.splits) == (26, 4)
     assert all(server.faults[kind] for kind in ("fails", "repeats", "cuts"))
 
