@@ -7,6 +7,7 @@ first, and the others added. So no trigger for new rows, and no sequence, sees a
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from floodmark.connectors.targets.postgres import statements as sql
@@ -19,27 +20,30 @@ if TYPE_CHECKING:
 
 
 class Merging:
-    """Into one table. `place`: its schema and name."""
+    """Into one table, within one transaction. `place`: its schema and name."""
 
-    def __init__(self, place: tuple[str, str], table: PostgresTable):
-        self._place, self._table = place, table
+    def __init__(self, session: psycopg.Connection[Any], place: tuple[str, str], table: PostgresTable, layout: Layout):
+        self._session, self._place, self._table, self._layout = session, place, table, layout
 
-    def merge(self, session: psycopg.Connection[Any], layout: Layout, whole: bool) -> None:
+    @cached_property
+    def _alone(self) -> bool:
+        return self._table.is_ours_alone(self._session, self._layout)
+
+    def merge(self, whole: bool) -> None:
         """Merge the staged rows. `whole`: each takes its key's place, whatever `newest` says."""
-        found = session.execute(sql.marks(layout.key)).fetchone()
+        found = self._session.execute(sql.marks(self._layout.key)).fetchone()
         has_gone, has_nulls = found or (False, False)
-        alone = self._table.is_ours_alone(session, layout)
-        if has_gone or has_nulls or not alone:
-            session.execute(f"ANALYZE {sql.STAGED}")
+        if has_gone or has_nulls or not self._alone:
+            self._session.execute(f"ANALYZE {sql.STAGED}")
         for nulls in (False, True)[: 1 + has_nulls]:
             if has_gone:
-                session.execute(sql.deletion(self._place, layout.key, nulls))
-            if alone and not nulls:
-                session.execute(sql.upsertion(self._place, layout, whole))
+                self._session.execute(sql.deletion(self._place, self._layout.key, nulls))
+            if self._alone and not nulls:
+                self._session.execute(sql.upsertion(self._place, self._layout, whole))
             else:
-                self._join(session, layout, whole, nulls)
+                self._join(whole, nulls)
 
-    def _join(self, session: psycopg.Connection[Any], layout: Layout, whole: bool, nulls: bool) -> None:
-        if len(layout.columns) > len(layout.key):
-            session.execute(sql.update(self._place, layout, whole, nulls))
-        session.execute(sql.insertion(self._place, layout, nulls))
+    def _join(self, whole: bool, nulls: bool) -> None:
+        if len(self._layout.columns) > len(self._layout.key):
+            self._session.execute(sql.update(self._place, self._layout, whole, nulls))
+        self._session.execute(sql.insertion(self._place, self._layout, nulls))

@@ -123,8 +123,9 @@ class PostgresTarget(Target):
                 self._table.fit(session, layout)
             if layout.key and operations:
                 session.execute(sql.staging(layout.columns))
+            merging = Merging(session, self._place, self._table, layout)
             for one in operations:
-                self._perform(session, one, layout)
+                self._perform(session, one, layout, merging)
             with self._rows_of(upto):
                 session.execute(NOW)
             session.execute(sql.moved_position(self._schema), [*_values(upto), self._key])
@@ -142,7 +143,8 @@ class PostgresTarget(Target):
             session.execute(NOW)
             if layout.key:
                 session.execute(sql.staging(layout.columns))
-            sieve = Sieve(session, lambda one: self._perform(session, one, layout))
+            merging = Merging(session, self._place, self._table, layout)
+            sieve = Sieve(session, lambda one: self._perform(session, one, layout, merging))
             found += [sieve.refused(one) for one in operations]
         return found
 
@@ -177,7 +179,7 @@ class PostgresTarget(Target):
                         about_sink(self.address, "another relay ships to it, and has for long; a retry checks again")
                     ) from None
 
-    def _perform(self, session: psycopg.Connection[Any], one: Operation, layout: Layout) -> None:
+    def _perform(self, session: psycopg.Connection[Any], one: Operation, layout: Layout, merging: Merging) -> None:
         if one.empties:
             session.execute(sql.no_rows(self._place))
         if one.replaces is not None:
@@ -185,18 +187,18 @@ class PostgresTarget(Target):
         if not one.count:
             return
         if layout.key and session.execute(sql.first_row(self._place)).fetchone():
-            return self._upsert(session, one, layout)
+            return self._upsert(session, one, layout, merging)
         rows = map(coming, one.rows()) if layout.key else one.rows()
         texts = (copied(batch, layout.columns) for batch in rows)
         self._copy(session, one, sql.copy_into(sql.quoted(*self._place), _names(layout)), texts)
 
-    def _upsert(self, session: psycopg.Connection[Any], one: Operation, layout: Layout) -> None:
+    def _upsert(self, session: psycopg.Connection[Any], one: Operation, layout: Layout, merging: Merging) -> None:
         """Into a table with rows. Of an empty one, the server may plan to read it once for each row that comes."""
         session.execute(f"TRUNCATE {sql.STAGED}")
         texts = (copied(batch, layout.columns, (sql.GONE,)) for batch in one.rows())
         self._copy(session, one, sql.copy_into(sql.STAGED, [*_names(layout), sql.GONE]), texts)
         with self._rows_of(one.position):
-            Merging(self._place, self._table).merge(session, layout, one.whole)
+            merging.merge(one.whole)
 
     def _make_room(self, session: psycopg.Connection[Any], replaced: Replaced, layout: Layout) -> None:
         column = next(one for one in layout.columns if one.name == replaced.column)
