@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import reduce
+from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
-from pyspark.sql.avro.functions import from_avro
 
 from floodmark.connectors.avro.schemas import newest
 
@@ -42,8 +42,22 @@ def values_of_avro(value: Column, texts: Mapping[str, str]) -> tuple[Column, Col
 
 
 def _read(value: Column, body: Column, written: str, wanted: str) -> Column:
-    whole = F.concat(body, end_of(value))
-    return from_avro(whole, _with_end(written), {"mode": "PERMISSIVE", "avroSchema": _with_end(wanted)})
+    whole: Any = F.concat(body, end_of(value))
+    options = {"mode": "PERMISSIVE", "avroSchema": _with_end(wanted)}
+    return _decoded(whole, _with_end(written), options)
+
+
+def _decoded(value: Any, schema: str, options: Mapping[str, str]) -> Column:
+    """Spark's `from_avro` as the expression that it becomes.
+
+    `from_avro` evaluates the map of its options again in each plan, and plans made in parallel from one frame
+    evaluate it as one object without a lock: "Duplicate map key", or options without an entry.
+    """
+    jvm: Any = SparkSession.active()._jvm
+    utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    child, found = utils.expression(value._jc), jvm.PythonUtils.toScalaMap(dict(options))
+    made: Any = utils.column(jvm.org.apache.spark.sql.avro.AvroDataToCatalyst(child, schema, found))
+    return Column(made)
 
 
 def _with_end(text: str) -> str:
