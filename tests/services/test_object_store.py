@@ -9,12 +9,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from obstore.store import S3Store
 from support.flow import SCHEMA, START, Flow, event, rows_of
 from support.lifekilling import said, stopped
-from support.objects import Store, served
+from support.objects import BUCKET, Store, served
 from support.oracle import ordered, tumbling
 
 from floodmark.proving.play.processes import of_session
@@ -102,6 +104,41 @@ def test_a_backfill_is_killed_before_and_after_it_has_replaced(place: Path, stor
     said(flow, "run", flow.name)
     assert out(flow) == out(flow, 1) == tumbling([*events, *late], watermark)
     assert verdict(flow) == "proven"
+
+
+def test_dropped_objects_are_folded_once_and_overwritten_ones_are_noticed(place: Path, store: Store) -> None:
+    """A run is killed behind its sink; an object is then put again as it was, and another one with other content."""
+    flow, drops = flow_of(place, store, "dropped"), f"{store.lake}/dropped in"
+    files = {"path": drops, "format": "json", "schema": "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT", "recursive": True}
+    flow.stream = {"delta": None, "files": files}
+    flow.write_rule()
+    objects = S3Store(BUCKET, prefix="dropped in", client_options={"allow_http": True})
+    events = [event(second, k) for second in range(0, 600, 5) for k in "abc"]
+    written = {f"day {i // 6}/{i:02}+%.json": events[30 * i : 30 * i + 30] for i in range(12)}
+    for number, (path, rows) in enumerate(written.items()):
+        obstore.put(objects, path, records(rows))
+        if number in (4, 8):
+            kill_at(f"sink0.after@{number // 2 - 1}", flow, "run", flow.name)
+    said(flow, "run", flow.name)
+    expected = tumbling(events, START + timedelta(seconds=565))
+    assert out(flow) == out(flow, 1) == expected
+    assert verdict(flow) == "proven"
+    path, rows = next(iter(written.items()))
+    obstore.put(objects, path, records(rows))
+    assert "nothing new" in said(flow, "status", flow.name)
+    said(flow, "run", flow.name)
+    assert out(flow) == expected
+    obstore.put(objects, path, records(rows).replace(b'"a"', b'"z"'))
+    obstore.put(objects, "more.json", records([event(700)]))
+    assert f"file {path} was changed after it was read" in said(flow, "run", flow.name, code=3)
+    said(flow, "reset", flow.name, "--yes")
+    said(flow, "run", flow.name)
+    changed = [{**one, "k": "z"} if one["k"] == "a" else one for one in events[:30]]
+    assert out(flow) == tumbling([*changed, *events[30:], event(700)], START + timedelta(seconds=670))
+
+
+def records(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps({**row, "at": row["at"].isoformat()}) + "\n" for row in rows).encode()
 
 
 def test_a_sink_whose_table_is_gone_stops_the_rule(place: Path, store: Store) -> None:

@@ -205,9 +205,8 @@ def test_the_head_of_a_file_has_its_columns(tmp_path: Path) -> None:
     file = tmp_path / "a"
     with file.open("wb") as out:
         fastavro.writer(out, fastavro.parse_schema(schema), [], codec="deflate")
-    assert columns_of_file(file) == columns_of(EVERY)
     whole = file.read_bytes()
+    assert columns_of_file(BytesIO(whole)) == columns_of(EVERY)
     for cut in (0, 3, 4, 40, len(whole) - 17):
-        file.write_bytes(whole[:cut])
         with pytest.raises(ValueError, match="cannot read header"):
-            columns_of_file(file)
+            columns_of_file(BytesIO(whole[:cut]))

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from floodmark.connectors.planning.epochends import steps
 from floodmark.connectors.sources.files import journal as journals
-from floodmark.connectors.sources.files.folder import File
+from floodmark.connectors.sources.files.folder import File, LocalFolder
 from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
 from floodmark.connectors.sources.files.options import WrittenFiles
 from floodmark.connectors.sources.files.source import FilesSource
@@ -32,8 +32,8 @@ SECOND = 1_000_000_000
 COLUMNS = "k STRING, n BIGINT"
 
 
-def file(path: str, size: int = 1, modified: int = 0, changed: int = 0, inode: int = 0) -> File:
-    return File(path, size, modified, changed, inode)
+def file(path: str, size: int = 1, modified: int = 0, changed: int = 0, id: int = 0) -> File:
+    return File(path, size, modified, changed, id)
 
 
 def listed(path: str, content: str = "x", **facts: int) -> Listed:
@@ -83,7 +83,7 @@ def test_an_epoch_reads_files_within_its_limits_and_at_least_one(limits: dict[st
 def test_the_list_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     written = Journal.load(tmp_path / "files.jsonl")
     written.write(0, 0, [listed("a"), listed("b")])
-    written.write(1, 0, [listed("ü c", "C", size=7, modified=2**62, inode=2**63)])
+    written.write(1, 0, [listed("ü c", "C", size=7, modified=2**62, id=2**63)])
     written.write(2, 2, [])
     found = Journal.load(tmp_path / "files.jsonl")
     assert (found.files, found.sums, found.first) == (written.files, written.sums, 2)
@@ -354,7 +354,7 @@ def test_a_file_that_is_as_it_was_is_not_read_for_its_checksum_again(
     dropped.drop("a.json")
     dropped.read()
     dropped.begin()
-    monkeypatch.setattr("floodmark.connectors.sources.files.source.sha256_of", lambda root, path: pytest.fail(path))
+    monkeypatch.setattr(LocalFolder, "sum_of", lambda folder, file: pytest.fail(file.path))
     assert dropped.read() == ["a.json"]
 
 
@@ -489,7 +489,7 @@ def test_a_folder_that_is_not_there_is_named(dropped: Dropped) -> None:
         ({"format": "json", "schema": "k STRING", "header": True}, "expected `header` only with the format csv"),
         ({"format": "text", "partitions": "value STRING"}, "found value in both"),
         ({"format": "text", "partitions": "v ARRAY<INT>"}, "expected types that a folder's name can have"),
-        ({"format": "text", "path": "s3://bucket/in"}, "expected a folder of this machine's file system"),
+        ({"format": "text", "path": "gs://bucket/in"}, "expected a folder of this machine's file system"),
         ({"format": "text", "done": "a/b"}, "expected a suffix such as .done"),
         ({"format": "text", "settle": "-1 seconds"}, "expected"),
         ({"format": "text", "overwritten": "yes"}, "expected stop"),

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import BinaryIO
 
 from floodmark.connectors.avro.schemas import columns_in
 from floodmark.core.text.ddl import Column
 from floodmark.errors import Refused
 
 
-def columns_of_file(file: Path) -> tuple[Column, ...]:
+def columns_of_file(content: BinaryIO) -> tuple[Column, ...]:
     """The columns of a file's schema. Raises ValueError for another file, or types that no column has."""
     try:
         from fastavro import reader
     except ImportError as fault:
         raise Refused("expected the package fastavro, found none: pip install 'floodmark[avro]'") from fault
-    with file.open("rb") as content:
-        try:
-            return columns_in(str(reader(content).metadata["avro.schema"]))
-        except KeyError as fault:
-            raise ValueError(f"no {fault} in its head") from None
+    try:
+        return columns_in(str(reader(content).metadata["avro.schema"]))
+    except KeyError as fault:
+        raise ValueError(f"no {fault} in its head") from None

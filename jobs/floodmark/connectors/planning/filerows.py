@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.connectors.ports.source import MALFORMED, SHOWN
+from floodmark.core.text.addresses import is_object
 from floodmark.core.text.ddl import Column as Declared
 
 RAW = "_floodmark_raw"  # the text of a record that is malformed
@@ -33,10 +33,10 @@ class Records:
         return self.format in ("json", "csv")
 
 
-def rows_of(spark: SparkSession, records: Records, root: Path, paths: Sequence[str]) -> DataFrame:
+def rows_of(spark: SparkSession, records: Records, root: str, paths: Sequence[str]) -> DataFrame:
     """The records of files, with their columns, those of folders, and MALFORMED where records can be malformed.
 
-    paths: below `root`.
+    root: the address of their folder. paths: below it.
     """
     if not paths:
         return _none(spark, records)
@@ -57,19 +57,25 @@ def _none(spark: SparkSession, records: Records) -> DataFrame:
     return spark.range(0).select(*nulls, *hidden)
 
 
-def _loaded(spark: SparkSession, records: Records, root: Path, paths: Sequence[str]) -> DataFrame:
+def _loaded(spark: SparkSession, records: Records, root: str, paths: Sequence[str]) -> DataFrame:
     reader = spark.read.format(records.format).options(**records.options).option("recursiveFileLookup", "true")
     schema = [f"{_quoted(one.name)} {one.type}" for one in records.columns]
     if records.is_text:
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", RAW)
         schema.append(f"{RAW} STRING")
-    with _listed_here(spark):
-        return reader.schema(", ".join(schema)).load([_literal(str(root / path)) for path in paths])
+    with _listed_here(spark, root):
+        return reader.schema(", ".join(schema)).load([_literal(f"{root}/{path}") for path in paths])
 
 
 @contextmanager
-def _listed_here(spark: SparkSession) -> Iterator[None]:
-    """Have the driver look the files up. A Spark job for it, as from 32 files on, takes seconds for 1,000 files."""
+def _listed_here(spark: SparkSession, root: str) -> Iterator[None]:
+    """Have the driver look up local files. A Spark job for it, as from 32 files on, takes seconds for 1,000 files.
+
+    Of objects, the executors ask for many at once.
+    """
+    if is_object(root):
+        yield
+        return
     before = str(spark.conf.get(ALONE))
     spark.conf.set(ALONE, str(2**31 - 1))
     try:
@@ -87,10 +93,10 @@ def _quoted(name: str) -> str:
     return f"`{name}`"
 
 
-def _path(root: Path) -> Column:
+def _path(root: str) -> Column:
     """The file of a record, below the folder."""
     whole = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
-    return F.substring(whole, F.locate(f"{root}/", whole) + F.lit(len(str(root)) + 1), F.lit(2**31 - 1))
+    return F.substring(whole, F.locate(f"{root}/", whole) + F.lit(len(root) + 1), F.lit(2**31 - 1))
 
 
 def _folder(path: Column, column: Declared) -> Column:

@@ -25,6 +25,11 @@ def location(address: str) -> str:
     return _followed(address)
 
 
+def is_object(address: str) -> bool:
+    """Whether the address, spelt as `location` does, is of an object store that speaks S3."""
+    return address.startswith(("s3://", "s3a://"))
+
+
 def _followed(path: str) -> str:
     """The path with its links resolved.
 

@@ -1,16 +1,17 @@
-"""List the files of a folder, as they are now."""
+"""The files of a folder as they are now, and their content."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from hashlib import file_digest
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 from floodmark.errors import NotThereYet, Refused
 
@@ -23,18 +24,26 @@ _NS = 1_000_000_000
 class File:
     """A file as the system describes it. `path`: below the folder; times in nanoseconds since 1970.
 
-    A change of the content changes `changed`, which no program can set, or the inode.
+    A change of the content changes `changed`, which no program can set, or `id`: the inode, or an object's ETag.
     """
 
     path: str
     size: int
     modified: int
     changed: int
-    inode: int
+    id: int | str
 
     def since(self) -> str:
         """Its time, for people."""
         return datetime.fromtimestamp(self.modified // _NS, UTC).isoformat()
+
+
+@dataclass(frozen=True)
+class Content:
+    """The content of a file. `name`: for messages; `open` raises OSError."""
+
+    name: str
+    open: Callable[[], BinaryIO]
 
 
 @dataclass(frozen=True)
@@ -46,36 +55,98 @@ class Wanted:
     recursive: bool = False
     done: str | None = None
 
+    def is_wanted(self, name: str, names: set[str]) -> bool:
+        """Whether a file is the stream's. `names`: of all files in its folder."""
+        return fnmatchcase(name, self.pattern) and self._is_complete(name, names)
 
-def files_in(what: str, root: Path, wanted: Wanted) -> list[File]:
-    """All wanted files, in no order. `what`: the stream, for messages. Raises NotThereYet and Refused."""
-    if not root.is_dir():
-        raise _no_folder(what, root)
-    return list(_below(what, root, "", wanted))
-
-
-def _below(what: str, root: Path, folder: str, wanted: Wanted) -> Iterator[File]:
-    try:
-        with os.scandir(root / folder) as found:
-            entries = list(found)
-    except FileNotFoundError:  # removed since its parent was listed
-        return
-    names = {one.name for one in entries}
-    for one in entries:
-        if one.name.startswith(_HIDDEN):
-            continue
-        path = f"{folder}{one.name}"
-        if one.is_dir():
-            if wanted.recursive:
-                yield from _below(what, root, f"{path}/", wanted)
-        elif fnmatchcase(one.name, wanted.pattern) and _is_complete(one.name, names, wanted.done):
-            yield from _described(what, one, path)
+    def _is_complete(self, name: str, names: set[str]) -> bool:
+        done = self.done
+        if done is None:
+            return True
+        return done in names if not done.startswith(".") else not name.endswith(done) and f"{name}{done}" in names
 
 
-def _is_complete(name: str, names: set[str], done: str | None) -> bool:
-    if done is None:
-        return True
-    return done in names if not done.startswith(".") else not name.endswith(done) and f"{name}{done}" in names
+class Folder(Protocol):
+    """Where a stream's files lie. `address`: without a slash at its end. `checksum`: what kind `sum_of` returns."""
+
+    address: str
+    checksum: str
+
+    def files(self, wanted: Wanted) -> list[File]:
+        """All wanted files, in no order. Raises NotThereYet, Refused and RunFailed."""
+        ...
+
+    def present(self, paths: Iterable[str]) -> dict[str, File]:
+        """Those of these files that are there now."""
+        ...
+
+    def sum_of(self, file: File) -> str:
+        """The checksum of a file's content. Raises FileNotFoundError."""
+        ...
+
+    def content(self, path: str) -> Content: ...
+
+
+class LocalFolder:
+    """A folder of this machine's file system. `what`: the stream, for messages."""
+
+    checksum = "SHA-256"
+
+    def __init__(self, what: str, address: str):
+        self._what, self.address, self._root = what, address, Path(address)
+
+    def files(self, wanted: Wanted) -> list[File]:
+        if not self._root.is_dir():
+            raise _no_folder(self._what, self._root)
+        return list(self._below("", wanted))
+
+    def _below(self, folder: str, wanted: Wanted) -> Iterator[File]:
+        try:
+            with os.scandir(self._root / folder) as found:
+                entries = list(found)
+        except FileNotFoundError:  # removed since its parent was listed
+            return
+        names = {one.name for one in entries}
+        for one in entries:
+            if is_hidden(one.name):
+                continue
+            path = f"{folder}{one.name}"
+            if one.is_dir():
+                if wanted.recursive:
+                    yield from self._below(f"{path}/", wanted)
+            elif wanted.is_wanted(one.name, names):
+                yield from _described(self._what, one, path)
+
+    def present(self, paths: Iterable[str]) -> dict[str, File]:
+        found = ((path, self._at(path)) for path in paths)
+        return {path: file for path, file in found if file is not None}
+
+    def _at(self, path: str) -> File | None:
+        try:
+            return _file(path, (self._root / path).stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def sum_of(self, file: File) -> str:
+        with (self._root / file.path).open("rb") as content:
+            return file_digest(content, "sha256").hexdigest()
+
+    def content(self, path: str) -> Content:
+        file = self._root / path
+        return Content(str(file), lambda: file.open("rb"))
+
+
+def is_hidden(name: str) -> bool:
+    return name.startswith(_HIDDEN)
+
+
+def check_name(what: str, path: str) -> None:
+    """Raise Refused for a path that Hadoop cannot read."""
+    if _UNREADABLE.search(path):
+        raise Refused(
+            f"{what}: expected file names without colons and control characters, which Hadoop cannot read; found "
+            f"{path!r}. Rename the file, or leave such files out with `glob`"
+        )
 
 
 def _described(what: str, entry: os.DirEntry[str], path: str) -> Iterator[File]:
@@ -83,30 +154,12 @@ def _described(what: str, entry: os.DirEntry[str], path: str) -> Iterator[File]:
         found = entry.stat()
     except FileNotFoundError:  # removed since the folder was listed
         return
-    if _UNREADABLE.search(path):
-        raise Refused(
-            f"{what}: expected file names without colons and control characters, which Hadoop cannot read; found "
-            f"{path!r}. Rename the file, or leave such files out with `glob`"
-        )
+    check_name(what, path)
     yield _file(path, found)
 
 
 def _file(path: str, found: os.stat_result) -> File:
     return File(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
-
-
-def file_at(root: Path, path: str) -> File | None:
-    """One file as it is now; None if it is gone."""
-    try:
-        return _file(path, (root / path).stat())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def sha256_of(root: Path, path: str) -> str:
-    """The checksum of a file's content. Raises OSError."""
-    with (root / path).open("rb") as content:
-        return file_digest(content, "sha256").hexdigest()
 
 
 def _no_folder(what: str, root: Path) -> NotThereYet | Refused:

@@ -47,11 +47,12 @@ def _format(value: object) -> object:
     return value
 
 
-def _local(value: str) -> str:
-    if "://" in value and not value.startswith("file://"):
+def _readable(value: str) -> str:
+    if "://" in value and not value.startswith(("file://", "s3://", "s3a://")):
         raise ValueError(
-            "expected a folder of this machine's file system; stores of objects cannot be read as files yet. Mount "
-            "the store, or write its files to a Delta table"
+            "expected a folder of this machine's file system, or of an object store that speaks S3 "
+            "(s3a://BUCKET/FOLDER); files of other stores cannot be read yet. Mount the store, or write its files to a "
+            "Delta table"
         )
     return value
 
@@ -97,7 +98,7 @@ class WrittenFiles(Written):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    path: Annotated[Address, AfterValidator(_local), Field(description="the folder")]
+    path: Annotated[Address, AfterValidator(_readable), Field(description="the folder, local or s3a://BUCKET/FOLDER")]
     format: Annotated[Format, BeforeValidator(_format), Field(description="what the files hold")]
     declared: Annotated[Columns | None, Field(alias="schema", description="the columns, as in CREATE TABLE")] = None
     infer: Annotated[

@@ -8,10 +8,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
 
 from floodmark.connectors.avro.containers import columns_of_file
+from floodmark.connectors.sources.files.folder import Content
 from floodmark.core.text.ddl import Column, columns_of, fits, text_of
 from floodmark.errors import WrongColumn
 
@@ -24,6 +25,7 @@ _TO_DDL = {"bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "
            "uint8": "smallint", "uint16": "int", "uint32": "bigint", "uint64": "decimal(20,0)", "halffloat": "float",
            "float": "float", "double": "double", "string": "string", "large_string": "string", "binary": "binary",
            "large_binary": "binary", "date32[day]": "date", "null": "string"}  # fmt: skip
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 _SAMPLE = 1 << 20  # bytes of a file from which columns are inferred
 
 
@@ -43,30 +45,30 @@ def keep_columns(place: Path, columns: tuple[Column, ...]) -> None:
     unfinished.replace(place)
 
 
-def columns_in(what: str, said: WrittenFiles, file: Path) -> tuple[Column, ...]:
+def columns_in(what: str, said: WrittenFiles, file: Content) -> tuple[Column, ...]:
     """The columns of a file. Raises WrongColumn for one that is no such file, or has types that rules cannot read."""
     with _named(what, said, file):
         if said.format in _OWN:
-            return _OWN[said.format](file)
+            return _own(said, file)
         return _declared(_inferred(said, file))
 
 
-def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file: Path) -> None:
+def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file: Content) -> None:
     """Raise WrongColumn if a file has other columns than the stream, as far as its first bytes tell."""
     if said.format in _OWN:
         with _named(what, said, file):
-            there = {column.name.lower(): column for column in _OWN[said.format](file)}
+            there = {column.name.lower(): column for column in _own(said, file)}
         pairs = ((there.get(column.name.lower()), column) for column in columns)
         wrong = next((pair for pair in pairs if pair[0] is not None and not fits(pair[0].type, pair[1].type)), None)
         if wrong is not None:
-            raise WrongColumn(f"{what}: expected {wrong[1]} in {file}, found {wrong[0]}. {_WAYS}")
+            raise WrongColumn(f"{what}: expected {wrong[1]} in {file.name}, found {wrong[0]}. {_WAYS}")
     elif said.format == "csv" and said.header:
         with _named(what, said, file):
             names = _header(said, file)
         expected = [column.name for column in columns]
         if names != expected:
             raise WrongColumn(
-                f"{what}: expected the header {', '.join(expected)} in {file}, found {', '.join(names)}. {_WAYS}"
+                f"{what}: expected the header {', '.join(expected)} in {file.name}, found {', '.join(names)}. {_WAYS}"
             )
 
 
@@ -74,7 +76,7 @@ _WAYS = "Write the file again or move it away; if all files are like this, chang
 
 
 @contextmanager
-def _named(what: str, said: WrittenFiles, file: Path) -> Iterator[None]:
+def _named(what: str, said: WrittenFiles, file: Content) -> Iterator[None]:
     """Names the file in errors of its readers."""
     import pyarrow as pa
 
@@ -83,16 +85,21 @@ def _named(what: str, said: WrittenFiles, file: Path) -> Iterator[None]:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, EOFError) as fault:
         why = str(fault).splitlines()[0].rstrip(".")
         raise WrongColumn(
-            f"{what}: expected {said.format.upper()} in {file}, found something else ({why}). "
+            f"{what}: expected {said.format.upper()} in {file.name}, found something else ({why}). "
             "Write the file again, or leave it out with `glob`"
         ) from fault
 
 
-def _in_footer(file: Path) -> tuple[Column, ...]:
+def _own(said: WrittenFiles, file: Content) -> tuple[Column, ...]:
+    with file.open() as content:
+        return _OWN[said.format](content)
+
+
+def _in_footer(content: BinaryIO) -> tuple[Column, ...]:
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
-    with ParquetFile(file) as found:
+    with ParquetFile(content) as found:
         old_times = {one.name for one in found.schema if one.physical_type == "INT96"}
         schema = found.schema_arrow
     utc = pa.timestamp("us", tz="UTC")
@@ -127,7 +134,7 @@ def _ddl(kind: Any) -> str:
     return _TO_DDL[str(kind)]
 
 
-def _inferred(said: WrittenFiles, file: Path) -> pa.Schema:
+def _inferred(said: WrittenFiles, file: Content) -> pa.Schema:
     """From the first records. Times without a zone are instants, as Spark reads them in the rule's zone."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
@@ -146,11 +153,9 @@ def _inferred(said: WrittenFiles, file: Path) -> pa.Schema:
     return pa.schema(list(zip(names, types, strict=True)))
 
 
-def _first_lines(file: Path) -> bytes:
+def _first_lines(file: Content) -> bytes:
     """Whole lines from the beginning of a file, which may be compressed. Raises ValueError if it has none."""
-    import pyarrow as pa
-
-    with pa.input_stream(str(file), compression="detect") as content:
+    with file.open() as raw, _decompressed(raw, file.name) as content:
         found = bytes(content.read(_SAMPLE))
     whole = found if len(found) < _SAMPLE else found[: found.rfind(b"\n") + 1]
     if not whole.strip():
@@ -158,6 +163,15 @@ def _first_lines(file: Path) -> bytes:
     return whole
 
 
-def _header(said: WrittenFiles, file: Path) -> list[str]:
+def _decompressed(content: BinaryIO, name: str) -> Any:
+    """The content, by what the ending of the file's name says."""
+    import pyarrow as pa
+
+    codec = next((codec for ending, codec in _CODECS.items() if name.endswith(ending)), None)
+    opened = pa.PythonFile(content)
+    return opened if codec is None else pa.CompressedInputStream(opened, codec)
+
+
+def _header(said: WrittenFiles, file: Content) -> list[str]:
     first = next(iter(_first_lines(file).decode("utf-8-sig").splitlines()))
     return next(csv.reader([first], delimiter=said.delimiter or ",", quotechar=said.quote or '"'))

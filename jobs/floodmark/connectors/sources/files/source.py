@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.connectors.sources.files import schemas
-from floodmark.connectors.sources.files.folder import File, Wanted, file_at, files_in, sha256_of
+from floodmark.connectors.sources.files.folder import File, Folder, LocalFolder, Wanted
 from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
 from floodmark.connectors.sources.files.options import WrittenFiles
 from floodmark.connectors.sources.files.unread import changed, extended, is_settled, unread, within
 from floodmark.core.application.sparkconf import AVRO_JARS, check_jars
-from floodmark.core.text.addresses import location
+from floodmark.core.text.addresses import is_object, location
 from floodmark.core.text.ddl import delta_name
 from floodmark.core.text.durations import parse_duration
 from floodmark.errors import HistoryGone, NotThereYet
@@ -38,7 +38,7 @@ class FilesSource(Stepped):
     def __init__(self, name: str, stream: Stream, keep: Path | None):
         self.name, self.address = name, location(stream.address)
         self._said, self._starts_at = WrittenFiles.model_validate(stream.options), stream.start
-        self._root, self._keep = Path(self.address), keep
+        self._keep = keep
 
     @property
     def _what(self) -> str:
@@ -57,10 +57,13 @@ class FilesSource(Stepped):
         return Journal.load(self._list)
 
     @cached_property
+    def _folder(self) -> Folder:
+        return _folder_at(self._what, self.address)
+
+    @cached_property
     def _listing(self) -> list[File]:
         said = self._said
-        wanted = Wanted(said.glob, said.recursive or bool(said.folders), said.done)
-        return files_in(self._what, self._root, wanted)
+        return self._folder.files(Wanted(said.glob, said.recursive or bool(said.folders), said.done))
 
     def columns(self) -> dict[str, str]:
         return {column.name: delta_name(column.type) for column in (*self._columns, *self._said.folders)}
@@ -74,11 +77,11 @@ class FilesSource(Stepped):
         file = next((one for one in self._unread(()) if one.size), None)
         if file is None:
             raise NotThereYet(
-                f"{self._what}: expected a file at {self._root} to find the columns in, found none{self._pattern}"
+                f"{self._what}: expected a file at {self.address} to find the columns in, found none{self._pattern}"
                 f"{_unsettled(len(self._listing))}. "
                 "Write one first, or declare the columns with `schema`; a retry checks again"
             )
-        return schemas.columns_in(self._what, self._said, self._root / file.path)
+        return schemas.columns_in(self._what, self._said, self._folder.content(file.path))
 
     @property
     def _pattern(self) -> str:
@@ -89,7 +92,9 @@ class FilesSource(Stepped):
 
     @property
     def _settle(self) -> int:
-        return 0 if self._said.done else parse_duration(self._said.settle) * 1000
+        """Nanoseconds; none for objects, which are whole once they are listed."""
+        whole = self._said.done or is_object(self.address)
+        return 0 if whole else parse_duration(self._said.settle) * 1000
 
     def start(self) -> str:
         """Where a generation starts; earlier ones may have read files, which it reads again."""
@@ -134,7 +139,7 @@ class FilesSource(Stepped):
     def _listed(self, file: File) -> Listed:
         """With its checksum, which is computed only for a file that was not listed before as it is."""
         try:
-            return Listed(file, self._sums.get(file) or sha256_of(self._root, file.path))
+            return Listed(file, self._sums.get(file) or self._folder.sum_of(file))
         except FileNotFoundError:
             raise self._gone_again(file.path) from None
 
@@ -144,7 +149,7 @@ class FilesSource(Stepped):
 
     def _check(self, file: File) -> None:
         if file.size:
-            schemas.check_file(self._what, self._said, self._columns, self._root / file.path)
+            schemas.check_file(self._what, self._said, self._columns, self._folder.content(file.path))
 
     def news(self, since: str, upto: str | None = None) -> bool:
         at, end = Offset.parse(since), None if upto is None else Offset.parse(upto)
@@ -215,15 +220,15 @@ class FilesSource(Stepped):
         if now.size != read.file.size:
             return False
         try:
-            return sha256_of(self._root, now.path) == read.sum
+            return self._folder.sum_of(now) == read.sum
         except FileNotFoundError:  # removed meanwhile, which is no change
             return True
 
     def _changed(self, read: Listed, now: File) -> HistoryGone:
         return HistoryGone(
             f"{self._what}: file {read.file.path} was changed after it was read. Read were {_version(read.file)} with "
-            f"SHA-256 {read.sum}; now it has {_version(now)}. Restore it and write new rows to a new file, or start "
-            "over with `floodmark reset`. With `overwritten: skip`, runs pass such changes over. "
+            f"{self._folder.checksum} {read.sum}; now it has {_version(now)}. Restore it and write new rows to a new "
+            "file, or start over with `floodmark reset`. With `overwritten: skip`, runs pass such changes over. "
             f"Folder: {self.address}"
         )
 
@@ -248,7 +253,8 @@ class FilesSource(Stepped):
 
     def _check_unchanged(self, files: Sequence[Listed]) -> None:
         """Raise HistoryGone unless each file is there with the content that was listed."""
-        found = [(one, file_at(self._root, one.file.path)) for one in files]
+        there = self._folder.present([one.file.path for one in files])
+        found = [(one, there.get(one.file.path)) for one in files]
         missing = [one.file.path for one, now in found if now is None]
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -270,7 +276,15 @@ class FilesSource(Stepped):
         if said.format == "avro":
             check_jars(AVRO_JARS)
         records = Records(said.format, said.for_spark, self._columns, said.folders)
-        return rows_of(spark, records, self._root, [one.path for one in files if one.size])
+        return rows_of(spark, records, self.address, [one.path for one in files if one.size])
+
+
+def _folder_at(what: str, address: str) -> Folder:
+    if not is_object(address):
+        return LocalFolder(what, address)
+    from floodmark.connectors.sources.files.objects import ObjectFolder, store_at
+
+    return ObjectFolder(what, address, store_at(what, address))
 
 
 def _files(count: int) -> str:
