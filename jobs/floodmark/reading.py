@@ -183,8 +183,9 @@ def rows_of(table: Any) -> list[list[Any]]:
 def files_of(path: str | Path) -> list[DataFile]:
     """The files of a `files` sink that count now, the oldest first: all rows that were delivered, and no others.
 
-    Raises Refused if no rule delivers to the folder, TableBroken if a file is missing.
+    path: of the folder, local or of an object store (`s3a://…`). Raises Refused if no rule delivers to the folder,
+    TableBroken if a file is missing.
     """
     from floodmark.connectors.targets.files.folder import Folder
 
-    return Folder(str(path), Path(path)).files()
+    return Folder(str(path), location(str(path))).files()

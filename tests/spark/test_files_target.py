@@ -85,7 +85,7 @@ def test_a_folder_gets_what_a_delta_table_gets(shop: Shop) -> None:
         (file,) = files_of(shop.files / one)
         assert (file.rows, file.bytes, file.generation, file.epoch) == (
             len(shop.expected(0)),
-            file.path.stat().st_size,
+            Path(file.path).stat().st_size,
             1,
             5,
         )

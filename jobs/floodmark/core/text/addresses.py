@@ -15,7 +15,7 @@ SCHEMES = ("file", "s3", "s3a", "abfs", "abfss", "gs", "hdfs", "wasb", "wasbs", 
 def location(address: str) -> str:
     """One spelling for each place: local paths absolute, links resolved, without scheme; other URIs normalised."""
     if address.startswith(f"{FILES}://"):
-        return _followed(address.removeprefix(f"{FILES}://"))
+        return location(address.removeprefix(f"{FILES}://"))
     parsed = urlparse(address)
     if parsed.scheme == "file":
         return _followed(unquote(parsed.path))

@@ -97,11 +97,11 @@ class ObjectFolder:
     def _at(self, path: str) -> File | None:
         import obstore
 
-        with explained(self._what, self.address):
-            try:
+        try:
+            with explained(self._what, self.address, FileNotFoundError):
                 return self._file(obstore.head(self._store, path))
-            except FileNotFoundError:
-                return None
+        except FileNotFoundError:
+            return None
 
     def sum_of(self, file: File) -> str:
         return str(file.id)
@@ -149,12 +149,14 @@ class _Object(RawIOBase):
 
 
 @contextmanager
-def explained(what: str, address: str) -> Iterator[None]:
-    """Errors of the store as ours, which say whether a retry can help."""
+def explained(what: str, address: str, *answered: type[Exception]) -> Iterator[None]:
+    """Errors of the store as ours, which say whether a retry can help. `answered`: those that the caller handles."""
     from obstore.exceptions import BaseError
 
     try:
         yield
+    except answered:
+        raise
     except (BaseError, FileNotFoundError) as fault:
         kind, remedy = _remedy(str(fault))
         raise kind(f"{what}: {address} cannot be read: {_reason(str(fault))}. {remedy}") from None

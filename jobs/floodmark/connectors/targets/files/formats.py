@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -24,10 +25,31 @@ _GROUP = 64_000_000  # bytes in memory of the rows that become a row group
 Write: TypeAlias = Callable[[pa.RecordBatch], None]
 
 
-def write(path: Path, kind: str, columns: Sequence[Column], batches: Iterable[pa.RecordBatch]) -> int:
-    """Write a new file; how many rows it has. `kind`: parquet, json or csv."""
+class Counted(io.RawIOBase):
+    """Writes to a file, and knows how many bytes it has and their SHA-256."""
+
+    def __init__(self, file: IO[bytes]):
+        self._file, self._sum, self.bytes = file, hashlib.sha256(), 0
+
+    @property
+    def sha256(self) -> str:
+        return self._sum.hexdigest()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self._file.write(content)
+        self._sum.update(content)
+        size = memoryview(content).nbytes
+        self.bytes += size
+        return size
+
+
+def write(file: IO[bytes] | Counted, kind: str, columns: Sequence[Column], batches: Iterable[pa.RecordBatch]) -> int:
+    """Write the rows to a new file; how many there are. `kind`: parquet, json or csv."""
     schema, rows = schema_of(columns), 0
-    with path.open("xb") as file, _WRITERS[kind](file, columns) as put:
+    with _WRITERS[kind](file, columns) as put:
         for batch in batches:
             put(pa.record_batch([batch.column(field.name).cast(field.type) for field in schema], schema=schema))
             rows += batch.num_rows
@@ -88,30 +110,29 @@ def _written(array: pa.Array, kind: Type) -> pa.Array:
     return array
 
 
-def read(path: Path, kind: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+def read(file: BinaryIO, kind: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
     """The rows of a file."""
     if kind == "parquet":
         names = [column.name for column in columns]
-        with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(columns=names)
+        with pq.ParquetFile(file) as found:
+            yield from found.iter_batches(columns=names)
         return
-    rows = _json_lines(path, columns) if kind == "json" else _csv_rows(path, columns)
+    rows = _json_lines(file, columns) if kind == "json" else _csv_rows(file, columns)
     while part := [row for row, _ in zip(rows, range(_ROWS), strict=False)]:
         yield from table_of(columns, [part]).to_batches()
 
 
-def _json_lines(path: Path, columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8", newline="\n") as file:
-        yield from (row_of(json.loads(line), columns) for line in file)
+def _json_lines(file: BinaryIO, columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
+    yield from (row_of(json.loads(line), columns) for line in file)
 
 
-def _csv_rows(path: Path, columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
+def _csv_rows(file: BinaryIO, columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
     texts = pc.ConvertOptions(
         column_types={column.name: pa.string() for column in columns},
         strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""],
     )  # fmt: skip
-    with pc.open_csv(path, parse_options=pc.ParseOptions(newlines_in_values=True), convert_options=texts) as file:
-        for batch in file:
+    with pc.open_csv(file, parse_options=pc.ParseOptions(newlines_in_values=True), convert_options=texts) as found:
+        for batch in found:
             for row in batch.to_pylist():
                 yield {one.name: _from_text(row[one.name], one.type) for one in columns}
 

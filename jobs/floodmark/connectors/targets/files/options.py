@@ -10,11 +10,11 @@ from floodmark.core.rules.file.fields import Address, Written
 from floodmark.core.text.addresses import FILES, location
 
 
-def _local(value: str) -> str:
-    if "://" in value and not value.startswith("file://"):
+def _writable(value: str) -> str:
+    if "://" in value and not value.startswith(("file://", "s3://", "s3a://")):
         raise ValueError(
-            "expected a folder of this machine's file system; files cannot be written to stores of objects yet. Mount "
-            "the store, or write a delta sink"
+            "expected a folder of this machine's file system, or of an object store that speaks S3 "
+            "(s3a://BUCKET/FOLDER); files cannot be written to other stores yet. Mount the store, or write a delta sink"
         )
     return value
 
@@ -30,14 +30,18 @@ class WrittenFolder(Written):
 
     model_config = ConfigDict(json_schema_extra={"required": ["path"]})
 
-    path: Annotated[Address, AfterValidator(_local), Field(description="the folder; the relay makes it")]
+    path: Annotated[
+        Address,
+        AfterValidator(_writable),
+        Field(description="the folder, local or s3a://BUCKET/FOLDER; the relay makes it"),
+    ]
     format: Annotated[
         Literal["parquet", "json", "csv"], BeforeValidator(_format), Field(description="what the files hold")
     ] = "parquet"
 
     @property
     def place(self) -> str:
-        """The folder in the file system."""
+        """The address of the folder."""
         return location(self.path)
 
     def address(self) -> str:

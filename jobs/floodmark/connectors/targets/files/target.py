@@ -5,18 +5,16 @@ The manifest decides. A data file has a name with a dot until its manifest is th
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.ports.target import Layout, Operation, Target
-from floodmark.connectors.targets.files.folder import Folder, sync
-from floodmark.connectors.targets.files.formats import read, write
-from floodmark.core.relay.manifests import Listed, Manifest, data_name, staged_name
+from floodmark.connectors.targets.files.folder import Folder
+from floodmark.connectors.targets.files.formats import Counted, read, write
+from floodmark.core.relay.manifests import DATA, Listed, Manifest, data_name, staged_name
 from floodmark.core.relay.positions import Position
 from floodmark.core.text.ddl import text_of
 from floodmark.core.text.tablenames import about_sink
@@ -33,7 +31,7 @@ class FilesTarget(Target):
 
     def __init__(self, address: str, options: WrittenFolder):
         self.address, self._kind = address, options.format
-        self._folder = Folder(address, Path(options.place))
+        self._folder = Folder(address, options.place)
 
     # --- The position
 
@@ -44,7 +42,7 @@ class FilesTarget(Target):
             return newest.position
 
     def _take(self, owner: str, layout: Layout) -> Manifest:
-        foreign = self._folder.foreign()
+        foreign = self._folder.place.foreign()
         if foreign is not None:
             problem = f"it has files, such as {foreign}, and no manifest of a rule: expected an empty folder, or none"
             raise NotOwned(about_sink(self.address, problem))
@@ -93,21 +91,19 @@ class FilesTarget(Target):
         if not any(one.count for one in operations):
             return ()
         staged = staged_name(number, secrets.token_hex(4), self._kind)
-        path = self._folder.data / staged
         batches = (batch for one in operations if one.count for batch in one.rows())
-        rows = write(path, self._kind, layout.columns, batches)
-        sync(path)
-        sync(self._folder.data)
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return (Listed(data_name(number, self._kind), staged, rows, path.stat().st_size, digest),)
+        with self._folder.place.new(f"{DATA}/{staged}") as file:
+            out = Counted(file)
+            rows = write(out, self._kind, layout.columns, batches)
+        return (Listed(data_name(number, self._kind), staged, rows, out.bytes, out.sha256),)
 
     # --- Reading back
 
     def read_back(self, layout: Layout) -> Iterator[pa.RecordBatch]:
         with self._faults():
-            for one in self._folder.files():
-                yield from read(one.path, one.path.suffix[1:], layout.columns)
+            for path in self._folder.paths():
+                with self._folder.place.opened(path) as file:
+                    yield from read(file, path.rpartition(".")[2], layout.columns)
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
