@@ -39,11 +39,11 @@ class Counted(io.RawIOBase):
         return True
 
     def write(self, content: Any) -> int:
-        self._file.write(content)
-        self._sum.update(content)
-        size = memoryview(content).nbytes
-        self.bytes += size
-        return size
+        found = memoryview(content).cast("B")  # Arrow's may be of signed bytes
+        self._file.write(found)
+        self._sum.update(found)
+        self.bytes += found.nbytes
+        return found.nbytes
 
 
 def write(file: IO[bytes] | Counted, kind: str, columns: Sequence[Column], batches: Iterable[pa.RecordBatch]) -> int:

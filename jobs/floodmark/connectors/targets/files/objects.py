@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 import obstore
 from obstore.exceptions import AlreadyExistsError
@@ -54,9 +54,9 @@ class ObjectPlace:
     @contextmanager
     def new(self, path: str) -> Iterator[IO[bytes]]:
         with self._explained():
-            out: Any = obstore.open_writer(self._store, path)
-            yield out
-            out.close()  # until then there is no object
+            out = _Copying(obstore.open_writer(self._store, path))
+            yield cast(IO[bytes], out)
+            out.finish()  # until then there is no object
 
     def opened(self, path: str) -> BinaryIO:
         return self._folder.content(path).open()
@@ -77,3 +77,17 @@ class ObjectPlace:
 
     def _explained(self, *answered: type[Exception]) -> AbstractContextManager[None]:
         return explained(self._what, self._place, *answered)
+
+
+class _Copying:
+    """Writes copies: the client may send a buffer later, and who writes CSV fills the same one again."""
+
+    def __init__(self, out: Any):
+        self._out = out
+
+    def write(self, content: Any) -> int:
+        self._out.write(bytes(content))
+        return len(content)
+
+    def finish(self) -> None:
+        self._out.close()
