@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,21 @@ def test_before_its_epoch_is_open_it_is_said_that_none_is() -> None:
         raise InputFault("Nothing of the epoch was written, said once")
     with pytest.raises(RunFailed, match=r"aborted$"), explained("r"), of_new_epoch("r", 4):
         raise fault("aborted")
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("Class org.apache.hadoop.fs.s3a.S3AFileSystem not found", "Fetch it with `scripts/hadoop_aws.sh"),
+        ("Bad Request (Service: S3, Status Code: 400, Request ID: 1)", r"Set spark\.hadoop\.fs\.s3a\.endpoint"),
+    ],
+)
+def test_a_client_of_s3_that_is_not_set_up_is_named_and_no_retry_is_asked_for(said: str, remedy: str) -> None:
+    with (
+        pytest.raises(Refused, match=rf"^rule r: .*{remedy}.*docs/deploy\.md says \({re.escape(said)}"),
+        explained("r"),
+    ):
+        raise fault(said)
 
 
 def test_a_value_that_reads_like_a_fault_of_the_store_is_a_value() -> None:

@@ -24,6 +24,18 @@ _DAMAGED = ("Checksum error", "ChecksumException", "Not a checksum file", "is no
             "DELTA_VERSIONS_NOT_CONTIGUOUS", "DELTA_LOG_FILE_NOT_FOUND", "DELTA_TRUNCATED_TRANSACTION_LOG",
             "DELTA_STATE_RECOVER_ERROR", "DELTA_INVALID_LOGSTORE_CONF", "CANNOT_READ_FILE_FOOTER",
             "DELTA_MISSING_PART_FILES", "DELTA_CHECKPOINT")  # fmt: skip
+# Spark's client of a store is not there, or not set up. No retry helps.
+_CLIENT = {
+    "s3a.S3AFileSystem not found": "Spark has no client of S3. Fetch it with `scripts/hadoop_aws.sh FOLDER`, and set "
+    "SPARK_DIST_CLASSPATH=FOLDER/*",
+    "Service: S3, Status Code: 400": "Spark's client asks the wrong store or region. Set spark.hadoop.fs.s3a.endpoint "
+    "and spark.hadoop.fs.s3a.endpoint.region in `spark.conf`",
+}
+
+
+def of_client(text: str) -> str | None:
+    """What to set up for Spark's client of a store; None for other errors."""
+    return next((remedy for sign, remedy in _CLIENT.items() if sign in text), None)
 
 
 def cannot_take(text: str) -> str | None:

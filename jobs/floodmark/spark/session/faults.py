@@ -13,8 +13,17 @@ from pyspark.errors import PySparkException
 
 from floodmark.core.datafaults import Cause, causes_in, of_data
 from floodmark.core.text.tablenames import about, about_named
-from floodmark.errors import Fenced, FloodmarkError, HistoryGone, InputFault, ProcessFault, RunFailed, TableBroken
-from floodmark.ledger.delta.storefaults import cannot_take, damaged, make_room
+from floodmark.errors import (
+    Fenced,
+    FloodmarkError,
+    HistoryGone,
+    InputFault,
+    ProcessFault,
+    Refused,
+    RunFailed,
+    TableBroken,
+)
+from floodmark.ledger.delta.storefaults import cannot_take, damaged, make_room, of_client
 
 REWRITTEN = (
     "DELTA_SOURCE_TABLE_IGNORE_CHANGES",
@@ -252,6 +261,9 @@ def _sorted(rule: str, condition: str, text: str) -> FloodmarkError:
             f"rule {rule}: columns of a source were renamed, dropped or changed in type, and earlier commits cannot "
             f"be read together with them: {line}. Start over with `floodmark reset {rule}`"
         )
+    remedy = of_client(text)
+    if remedy is not None:
+        return Refused(f"rule {rule}: {remedy}, as docs/deploy.md says ({line})")
     why = cannot_take(text)
     if why is not None:
         return RunFailed(f"rule {rule}: {why}: {line}; {make_room(why)}, then retry")
