@@ -28,7 +28,11 @@ MICROS = round(START.timestamp() * 1e6)
 def behind(place: Path, rules: Path, known: Callable[..., None]) -> Behind:
     """A rule with two epochs, of which the target has one."""
     known("counted")
-    found = Behind(place, max_bytes=100_000)
+    return one_behind(place, max_bytes=100_000)
+
+
+def one_behind(place: Path, max_bytes: int) -> Behind:
+    found = Behind(place, max_bytes=max_bytes)
     found.run(MICROS)
     found.ship()
     found.run(MICROS + 60_000_000)
@@ -80,7 +84,9 @@ def test_a_rule_without_a_target_has_no_such_part(
     assert 'id="targets"' not in settled(ask, "dags/rule.counted")
 
 
-def test_what_is_said_first_of_a_rule_with_a_target(behind: Behind) -> None:
+def test_what_is_said_first_of_a_rule_with_a_target(place: Path, rules: Path) -> None:
+    behind = one_behind(place, max_bytes=10_000)  # of which each epoch takes some 1,500
+
     def told(holder: str | None = None, **more: Any) -> str:
         head = behind.flow.ledger().head
         assert head is not None

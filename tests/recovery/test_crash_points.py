@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from support.flow import START, Flow, event, rows_of
 from support.oracle import latest_but_gone, newest_by_key, ordered, running, sessions, totals, tumbling
+from support.roomy import QUIET
 
 from floodmark.core.protocol.crashpoints import BEGIN_POINTS, COMPACT_POINTS, EPOCH_POINTS, LOST_POINTS, RESET_POINTS
 from floodmark.ledger.ledger import LedgerReader
@@ -90,10 +91,10 @@ def _points(points: tuple[str, ...]) -> list[str]:
 
 
 CASES = [
-    *(Case(point) for point in _points(EPOCH_POINTS + COMPACT_POINTS)),
+    *(Case(point) for point in _points(EPOCH_POINTS + COMPACT_POINTS) if FULL or point != "sink0.after"),
     *(Case(point, how="begin") for point in _points(BEGIN_POINTS)),
     *(Case(point, how="reset") for point in _points(RESET_POINTS)),
-    Case("sink0.after", also="sink1.after"),
+    Case("sink0.after", also="sink1.after"),  # the first kill is that of the case without `also`
     Case("sink0.after", qos=1),
     Case("sink0.after", qos=0),
     *(Case("intent.after", qos=0, also=point) for point in _points(LOST_POINTS)),
@@ -201,7 +202,8 @@ class Crashed:
     def _many(self, words: list[str], env: dict[str, str]) -> Any:
         command = [sys.executable, "-m", "support.many", "run", str(self.root), *words]
         paths = f"{CHECKOUT / 'jobs'}:{CHECKOUT / 'tests'}"
-        return started(command, {"PYTHONPATH": paths, "TZ": "UTC", **env}, self.root / "log.txt")
+        quiet = {"JDK_JAVA_OPTIONS": QUIET, "PYTHONPATH": paths, "TZ": "UTC"}
+        return started(command, {**quiet, **env}, self.root / "log.txt")
 
     def log(self) -> str:
         return (self.root / "log.txt").read_text()[-20_000:]
@@ -284,7 +286,7 @@ def test_a_reader_sees_all_sinks_at_the_last_committed_epoch_before_anything_is_
     names = ("k", "at", "v", "n") if case.upserts else TUMBLING
     found = [ordered(tuple(row[name] for name in names) for row in rows) for rows in sinks]
     assert found == _as_of(case, generation, epoch)
-    if case.point == "sink0.after" and case.also is None:
+    if case.point == "sink0.after" and case.also in (None, "sink1.after"):
         assert epoch == 1
         assert len(crashed.newest[case][0]) > len(sinks[0]), "the first sink has more than what is committed"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -193,17 +193,25 @@ def test_rows_that_came_before_an_interval_was_final_stay(
     proven(flow)
 
 
-OTHERS = [point for point in BACKFILL_POINTS if point != "backfill.sink.after"]
 WITHOUT_INTENT = ("backfill.computed", "backfill.intent.before")
 
 
-@pytest.mark.parametrize("point", ["backfill.sink.after", *(pytest.param(p, marks=pytest.mark.prove) for p in OTHERS)])
+FINISHED_BY = (run, partial(backfill, begin=60, end=120))
+
+
+@pytest.mark.parametrize(
+    ("point", "by"),
+    [
+        ("backfill.sink.after", FINISHED_BY[1:]),  # by a run: a sink of a new kind, and corrections
+        *(pytest.param(point, FINISHED_BY, marks=pytest.mark.prove) for point in BACKFILL_POINTS),
+    ],
+)
 def test_killed_anywhere_it_is_finished_once_by_the_next_run_or_backfill(
-    spark: SparkSession, place: Path, point: str
+    spark: SparkSession, place: Path, point: str, by: Sequence[Callable[..., object]]
 ) -> None:
     flow = late_then(spark, Flow(place))
     later = event(30, "later", 9.0)  # comes when the first is open, and is none of it
-    for begin, finish in ((0, run), (60, partial(backfill, begin=60, end=120))):
+    for begin, finish in zip((0, 60), by, strict=False):
         with crash_at(point) as planned, pytest.raises(Crash):
             backfill(spark, flow, begin, begin + 60)
         head = flow.ledger().head

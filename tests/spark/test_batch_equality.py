@@ -55,7 +55,7 @@ CASES = given(
 
 
 @CASES
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck))
 def test_sinks_equal_batch(spark: SparkSession, **drawn: Any) -> None:
     _check(spark, **drawn)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,36 @@ def test_the_chain_really_recomputes_what_was_forecast(
     assert after[0] != before[0]
     for number, one in enumerate(found, 1):
         _compare(one, _correction(flows[number]), flows[number], before[number], after[number])
+    assert _sums(flows[1], ("start", "k")) == _windows(flows[0], flows[1])
+    assert _sums(flows[2], ("k",)) == _totals(flows[1])
+
+
+def _sums(flow: Flow, key: tuple[str, ...]) -> dict[tuple[Any, ...], tuple[int, float]]:
+    rows = rows_of(flow.sink())
+    found = {tuple(row[name] for name in key): (row["n"], row["v"]) for row in rows}
+    assert len(found) == len(rows) > 0
+    return found
+
+
+def _windows(read: Flow, by: Flow) -> dict[tuple[Any, ...], tuple[int, float]]:
+    """What plain Python gives of the windows of two minutes that are final."""
+    watermark = by.ledger().head.watermark  # type: ignore[union-attr]
+    assert watermark is not None
+    found: dict[tuple[Any, ...], tuple[int, float]] = {}
+    for row in rows_of(read.sink()):
+        start = START + (row["at"] - START) // timedelta(minutes=2) * timedelta(minutes=2)
+        if (start + timedelta(minutes=2)).timestamp() * 1_000_000 <= watermark:
+            n, v = found.get((start, row["k"]), (0, 0.0))
+            found[start, row["k"]] = n + row["n"], v + row["v"]
+    return found
+
+
+def _totals(read: Flow) -> dict[tuple[Any, ...], tuple[int, float]]:
+    found: dict[tuple[Any, ...], tuple[int, float]] = {}
+    for row in rows_of(read.sink()):
+        n, v = found.get((row["k"],), (0, row["v"]))
+        found[row["k"],] = n + row["n"], max(v, row["v"])
+    return found
 
 
 def _forecast(spark: SparkSession, flow: Flow) -> list[Facts]:

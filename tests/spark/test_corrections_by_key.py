@@ -64,13 +64,10 @@ def test_only_the_keys_that_were_touched_are_replaced(spark: SparkSession, place
     spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE k = 'b'")
     (done,) = run(spark, flow).corrections
     assert (done.left, done.came, [*done.replaced.values()]) == (4, 0, [(0, 1)]), "a key without rows goes"
-    spark.sql(f"UPDATE delta.`{flow.source}` SET v = v + 1 WHERE n = 1 AND k = 'a'")
-    (done,) = run(spark, flow).corrections
-    assert (done.left, done.came, [*done.replaced.values()]) == (2, 2, [(1, 1)])
-    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE k IS NULL AND v = 2")
+    spark.sql(f"UPDATE delta.`{flow.source}` SET v = 3 WHERE k IS NULL AND v = 2")
     flow.arrive([event(430, None, 5.0)])
     (done,) = run(spark, flow).corrections
-    assert (done.left, done.came, [*done.replaced.values()]) == (1, 0, [(1, 1)]), "null is a key"
+    assert (done.left, done.came, [*done.replaced.values()]) == (1, 1, [(1, 1)]), "null is a key"
     same_as_batch(spark, flow)
     proven(flow)
 
@@ -93,6 +90,7 @@ def test_a_rehearsal_shows_what_the_sink_would_lose_and_gain(spark: SparkSession
     assert sink(flow) == before
 
 
+@pytest.mark.prove
 def test_rows_that_the_rule_does_not_tell_apart_change_nothing(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place, "totals that delete", sinks=1)
     flow.arrive([*FIRST, *MORE])

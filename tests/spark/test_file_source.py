@@ -194,12 +194,8 @@ def drop(flow: Flow, events: Sequence[dict[str, Any]], each: int = 3) -> list[Pa
     return found
 
 
-def points(every: Sequence[str], often: Sequence[str]) -> list[Any]:
-    """`make prove` tries all points."""
-    return [pytest.param(one, marks=() if one in often else pytest.mark.prove) for one in every]
-
-
-@pytest.mark.parametrize("point", points(EPOCH_POINTS, ("sink0.after",)))
+@pytest.mark.prove
+@pytest.mark.parametrize("point", EPOCH_POINTS)
 def test_an_epoch_that_was_killed_goes_on(spark: SparkSession, place: Path, point: str) -> None:
     flow, events = flow_of(place), some()
     drop(flow, [*events[:9], event(-600), event(None), *events[9:14]])
@@ -212,7 +208,8 @@ def test_an_epoch_that_was_killed_goes_on(spark: SparkSession, place: Path, poin
     assert (counts["read"], counts["dead"]) == (len(events) + 2, 1)
 
 
-@pytest.mark.parametrize("point", points(RESET_POINTS, ()))
+@pytest.mark.prove
+@pytest.mark.parametrize("point", RESET_POINTS)
 def test_a_reset_that_was_killed_reads_all_files_again(spark: SparkSession, place: Path, point: str) -> None:
     flow, events = flow_of(place, sql=STATELESS), some(9)
     drop(flow, events[:6])

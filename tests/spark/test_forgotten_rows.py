@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -190,12 +191,19 @@ def test_what_is_open_or_unknown_is_refused_and_writes_nothing(spark: SparkSessi
     assert len(flow.ledger().rows) == before
 
 
-# Of the landing, then of the outbox, where the landing is done.
+# Of the landing, then of the outbox, where the landing is done. In each commit: those behind a step.
 COPY_POINTS = (("forget.copy.before", 1), ("forget.copy.after", 1), ("forget.files.during", 1),
                ("maintain.landing.after", 1), ("forget.copy.before", 2), ("forget.copy.after", 2))  # fmt: skip
+BEHIND_A_STEP = [one for one in COPY_POINTS if one[0].endswith(".after")]
 
 
-def test_landed_and_shipped_rows_go_too_whatever_is_killed(spark: SparkSession, place: Path) -> None:
+@pytest.mark.parametrize(
+    "points",
+    [pytest.param(BEHIND_A_STEP, id="behind"), pytest.param(COPY_POINTS, id="each", marks=pytest.mark.prove)],
+)
+def test_landed_and_shipped_rows_go_too_whatever_is_killed(
+    spark: SparkSession, place: Path, points: Sequence[tuple[str, int]]
+) -> None:
     """Others stay in the landing: a reset gives what a rule gives that never had hers."""
     shop = {"path": str(place / "shop"), "format": "json"}
     flow = Flow(place, sinks=0, sql=STATELESS, stream={"start": {"version": 0}, "landing": True})
@@ -207,7 +215,7 @@ def test_landed_and_shipped_rows_go_too_whatever_is_killed(spark: SparkSession, 
         rehearse(spark, flow.place, WHERE)
     shipped(flow)
     assert {"landing", "outbox", "dead"} <= folders(left_in(flow))
-    for point, nth in COPY_POINTS:
+    for point, nth in points:
         with crash_at(point, nth) as planned, pytest.raises(Crash):
             forgotten(spark, flow)
         assert planned.fired, point

@@ -48,9 +48,9 @@ DRAWN = given(
 def test_every_join_equals_batch(spark: SparkSession) -> None:
     first = [event(s, k, 1.0, s % 4) for s, k in ((0, "a"), (20, "a"), (20, "a"), (59, "b"), (70, "A"), (100, None))]
     other = [event(s, k, 2.0, s % 3) for s, k in ((0, "a"), (40, "a"), (60, "b"), (85, "a"), (121, "b"), (121, None))]
-    after = [event(200, "a"), event(150, "b", None, 1), event(15, "a")]
-    last = [event(300)], [event(290, "b")], None
-    found = _check(spark, set(JOINS), [(first, other[:4], None), (after, other[4:], "state.after"), last])
+    after = [event(200, "a"), event(150, "b", None, 1), event(15, "a"), event(300)]
+    last = [*other[4:], event(290, "b")]
+    found = _check(spark, set(JOINS), [(first, other[:4], None), (after, last, "state.after")])
     assert set(found) == set(JOINS), "each kind has results, so each has been compared"
 
 

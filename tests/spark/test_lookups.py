@@ -140,6 +140,7 @@ def test_what_is_corrected_is_joined_with_the_tables_as_they_are(
     proven(flow)
 
 
+@pytest.mark.prove
 def test_what_is_backfilled_is_joined_with_the_tables_as_they_are(spark: SparkSession, place: Path) -> None:
     flow, first = _first_hours(spark, place), round(START.timestamp()) * 1_000_000
     backfill(spark, flow, first, first + 60_000_000)

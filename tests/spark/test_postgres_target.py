@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from support.flow import START, Flow, event, rows_of
+from support.forked import IMPATIENT
 from support.postgres import Server, started
 from support.relays import Relays
 from support.running import backfill, reset, run
@@ -67,11 +68,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def written(root: Path, spark: SparkSession) -> Flow:
-    """The rule has run all epochs; nothing is shipped."""
+    """The rule has run all epochs, a file each; nothing is shipped."""
     flow = flow_of(root)
+    flow.stream["start"] = {"version": 0}
+    flow.settings["epoch"] = {"max_files": 1}
     for rows in EPOCHS:
         flow.arrive(rows)
-        run(spark, flow)
+    run(spark, flow)
     assert flow.ledger().begun.epoch == len(EPOCHS)
     return flow
 
@@ -134,8 +137,9 @@ def test_a_killed_relay_neither_loses_nor_doubles_a_row(shop: Shop, point: str) 
 
 
 def test_a_stopped_relay_that_goes_on_after_another_has_no_effect(shop: Shop) -> None:
+    impatient = replace(shop.relays, env={**shop.relays.env, **IMPATIENT})
     with shop.relays.stopped_at("relay.sent", "--target", "public.latest") as zombie:
-        done = shop.relays.ship()
+        done = impatient.ship()
         assert (done.code, shop.has_all()) == (0, True), done.said
         shop.relays.go_on("relay.sent")
         assert wait_until(lambda: zombie.poll() is not None, zombie, 60.0)
@@ -285,6 +289,7 @@ def test_a_reset_empties_the_target_and_ships_all_again(
 KEEPING = ("rows", "latest")
 
 
+@pytest.mark.prove
 def test_a_reset_that_keeps_rows_loses_none_that_was_not_shipped(
     server: Server, place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

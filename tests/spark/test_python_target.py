@@ -207,6 +207,7 @@ def test_a_wrong_class_is_answered_in_one_line(shop: Shop, file: str, old: str, 
     assert len(done.said.splitlines()) == 1
 
 
+@pytest.mark.prove
 def test_a_reset_empties_what_can_be_emptied(
     server: Inbox, place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,16 +22,27 @@ from floodmark.errors import (
     SqlRefused,
     WrongColumn,
 )
+from floodmark.spark.session.jvm import jvm_class
 
 EVENTS = [event(0), event(70), event(200)]
 
 
-@pytest.fixture
-def ran(spark: SparkSession, place: Path) -> Flow:
-    flow = Flow(place)
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, root: Path) -> Flow:
+    flow = Flow(root / "ran")
     flow.arrive(EVENTS)
     run(spark, flow)
+    shutil.copytree(flow.root, root / "kept")
     return flow
+
+
+@pytest.fixture
+def ran(spark: SparkSession, made: Flow) -> Iterator[Flow]:
+    """A rule that has run; whatever a test does to it is undone."""
+    yield Flow(made.root)
+    shutil.rmtree(made.root)
+    shutil.copytree(made.root.with_name("kept"), made.root)
+    jvm_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()  # of tables that are as they were again
 
 
 def versions(flow: Flow) -> list[int]:
@@ -236,5 +248,3 @@ def test_a_struct_of_kept_rows_that_gained_a_field_is_refused_with_no_epoch_open
     )
     head = flow.ledger().head
     assert head is not None and head.open is None
-    reset(spark, flow)
-    run(spark, flow)

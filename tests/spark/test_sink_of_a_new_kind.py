@@ -129,7 +129,7 @@ KEEPING = [point for point in RESET_POINTS if not point.startswith("reset.empty"
 
 @pytest.mark.parametrize(
     ("keep_output", "point"),
-    [(False, "reset.empty.after"), (True, None), pytest.param(False, None, marks=pytest.mark.prove)]
+    [(False, "reset.empty.after"), *(pytest.param(keep, None, marks=pytest.mark.prove) for keep in (True, False))]
     + [pytest.param(False, point, marks=pytest.mark.prove) for point in RESET_POINTS]
     + [pytest.param(True, point, marks=pytest.mark.prove) for point in KEEPING],
 )
