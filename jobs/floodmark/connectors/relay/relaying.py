@@ -140,6 +140,8 @@ class Relay:
 
     def _begin(self, ledger: LedgerReader) -> tuple[Position, list[Row]]:
         """The target's position, once it can be trusted, and the ledger's rows after it."""
+        if self._resend:
+            self._target.accept()
         position = self._target.claim(ledger.id, self._layout)
         rows = _rows_behind(self._target, position, ledger)
         known = recall(self._folder).position
