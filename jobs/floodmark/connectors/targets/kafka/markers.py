@@ -136,7 +136,7 @@ class Markers:
     def _parsed(self, value: bytes | None, headers: dict[str, bytes]) -> Mark | None:
         try:
             noted = headers.get(TOPIC_ID)
-            return None if value is None else Mark(Position.parse(value.decode()), noted and noted.decode())
+            return None if value is None else Mark(Position.parse(value.decode()), noted.decode() if noted else None)
         except ValueError as fault:
             problem = f"its position in {self.place} cannot be read: {fault}"
             raise LedgerBroken(about_sink(self._address, problem)) from None
