@@ -39,13 +39,14 @@ def of_targets(sent: Backend) -> dict[str, list[float]]:
 
 def test_what_a_target_has_and_lacks_is_sent_with_tags_and_without(behind: Behind, sent: Backend) -> None:
     now = datetime.now(UTC) + timedelta(hours=1)
+    behind.refuse(0, 2)
     reporting.measure_targets(behind.flow.rule(), behind.flow.home, now)
     found = of_targets(sent)
     [oldest], [shipped_at] = found.pop("oldest_seconds"), found.pop("shipped_at_seconds")
     assert 3600 <= oldest < 3660 and 3600 <= now.timestamp() - shipped_at < 3660
     lag = round((now - START).total_seconds(), 3)
     assert found == {"backlog_epochs": [1], "backlog_rows": [4], "backlog_bytes": [behind.lacks.bytes], "full": [0],
-                     "failed": [0], "rows_shipped": [4], "lag_seconds": [lag]}  # fmt: skip
+                     "failed": [0], "refused_rows": [2], "rows_shipped": [4], "lag_seconds": [lag]}  # fmt: skip
     names = {f"floodmark.target.{name}" for name in (*found, "oldest_seconds", "shipped_at_seconds")}
     assert {name for name, _ in sent.tagged} == names
     assert all(tags == {"rule": "counted", "target": NAME} for _, tags in sent.tagged)

@@ -58,6 +58,13 @@ def test_a_rule_s_page_tells_what_its_target_has_and_lacks(ask: Callable[..., An
     assert "has not got" not in text_of(page)
 
 
+def test_a_rule_s_page_counts_the_rows_that_its_target_refused(ask: Callable[..., Any], behind: Behind) -> None:
+    assert "undelivered" not in row_of(settled(ask, "dags/rule.counted"))
+    behind.refuse(0, 2)
+    behind.ship()
+    assert " 2 rows undelivered " in row_of(settled(ask, "dags/rule.counted"))
+
+
 def test_a_fault_of_a_target_is_on_both_pages_and_no_more_than_text(ask: Callable[..., Any], behind: Behind) -> None:
     behind.fail("<script>alert(1)</script> refuses")
     for path in ("", "dags/rule.counted"):

@@ -3,11 +3,13 @@ a relay. The rule's home is made by hand; relays are real processes."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from support.flow import event
 from support.outboxed import Outboxed
 from support.postgres import Server, started
@@ -120,6 +122,33 @@ def test_what_a_later_row_has_decided_is_not_replayed(
     assert (code, "1 rows of 1 portion shipped" in said) == (0, True), said
     assert shop.numbers() == [3, 4, 5]
     assert shop.rule.certified()[0] == []
+
+
+def test_a_replay_never_puts_an_older_row_over_a_newer_one_that_the_outbox_has_lost(
+    server: Server, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cut takes the newer row out of the outbox. Its file tells of it as long as it is there."""
+    shop = Shop(server, place, monkeypatch, {"key": ["k"], "outbox": {"keep": "1 day"}})
+    shop.rule.epoch([event(1, "b", n=1)])
+    shop.ship()
+    shop.run(CHECK)
+    for row in (event(2, "b", n=13), event(3, "b", n=5)):
+        shop.rule.epoch([row])
+        shop.ship()
+    shop.run("ALTER TABLE rows DROP CONSTRAINT good")
+    outbox = Path(shop.rule.outbox)
+    for entry in outbox.glob("_delta_log/*.json"):
+        os.utime(entry, (entry.stat().st_atime, entry.stat().st_mtime - 2 * 86_400))
+    code, said = shop.rule.command("maintain", shop.rule.flow.name, "--yes")
+    assert (code, "old chunks" in said) == (0, True), said
+    replay = ("undelivered", "replay", shop.rule.flow.name)
+    assert shop.rule.command(*replay) == (0, f"{shop.rule.flow.name}: nothing to replay at target public.rows\n")
+    assert DeltaTable(str(outbox)).file_uris() == []
+    for file in outbox.glob("*.parquet"):
+        file.unlink()
+    code, said = shop.rule.command(*replay)
+    assert (code, "is gone" in said) == (3, True), said
+    assert shop.numbers() == [5]
 
 
 def test_only_rows_that_the_table_refuses_are_set_aside(

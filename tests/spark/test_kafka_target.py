@@ -27,11 +27,12 @@ from support.running import reset, run
 
 from floodmark.connectors.ports.target import Layout
 from floodmark.connectors.sources.kafka.brokers import brokers
+from floodmark.connectors.targets.kafka.markers import PARTITIONS, TOPIC_ID
 from floodmark.connectors.targets.kafka.messages import Record
 from floodmark.connectors.targets.kafka.options import WrittenTopic
 from floodmark.connectors.targets.kafka.producing import ANSWER, Transactions
 from floodmark.connectors.targets.kafka.reading import Blocked, CommittedReader
-from floodmark.connectors.targets.kafka.target import PARTITIONS, KafkaTarget
+from floodmark.connectors.targets.kafka.target import KafkaTarget
 from floodmark.core.relay.positions import MARKERS
 from floodmark.core.text.ddl import columns_of
 from floodmark.errors import InputFault, Refused
@@ -96,9 +97,13 @@ class Shop(Copied):
     def has_all(self) -> bool:
         return [self.rows("rows"), self.rows("sent"), self.current()] == [self.expected(i) for i in range(3)]
 
+    def marker(self) -> Any:
+        """The record with the position of `rows`."""
+        return [one for one in self.records(MARKERS) if one.key() == b"rows"][-1]
+
     def move(self, **changes: Any) -> None:
-        """Change the position of `rows` by hand."""
-        marker = [one for one in self.records(MARKERS) if one.key() == b"rows"][-1]
+        """Change the position of `rows` by hand; it then lacks the topic's id, as one of an older version."""
+        marker = self.marker()
         text = json.dumps({**json.loads(marker.value()), **changes})
         self.broker.producer.produce(MARKERS, text, b"rows", marker.partition())
         assert self.broker.producer.flush(10) == 0
@@ -256,9 +261,38 @@ def test_topics_of_somebody_are_taken_over_if_they_are_empty(shop: Shop) -> None
     assert (done.code, "it has records, and the topic" in done.said) == (2, True), done.said
     done = shop.relays.ship("--target", "current")
     assert (done.code, "/0: expected a record that the topic takes" in done.said) == (3, True), done.said
+
+
+def test_a_topic_that_was_made_anew_is_named_and_gets_all_again_on_demand(shop: Shop) -> None:
+    def ship(code: int, said: str, *arguments: str) -> None:
+        done = shop.relays.ship("--target", "rows", *arguments)
+        assert (done.code, said in done.said) == (code, True), done.said
+
+    def make_anew() -> None:
+        shop.broker.delete("rows")
+        ship(3, "found none: somebody deleted it")
+        shop.broker.create("rows", 1)
+        ship(3, "it was deleted and made anew")
+
+    ship(0, "shipped")
+    noted = shop.marker().headers()
+    assert [name for name, _ in noted] == [TOPIC_ID]
+    shop.move()
+    shop.broker.widen("rows", 3)
+    ship(0, "nothing new")
+    assert shop.marker().headers() == noted, "a position without an id takes the topic's on"
+    make_anew()
+    shop.relays.killed_at("relay.sent", "--target", "rows", "--resend")
+    ship(3, "it was deleted and made anew")
+    ship(0, "shipped", "--resend")
+    assert shop.rows("rows") == shop.expected(0)
+    make_anew()
+    shop.broker.send("rows", [b"restored"], partition=0)
+    ship(0, "nothing new", "--resend")
+    ship(0, "nothing new")
     shop.broker.delete("rows")
-    done = shop.relays.ship("--target", "rows")
-    assert (done.code, "nothing new" in done.said) == (0, True), done.said
+    ship(0, "shipped", "--resend")
+    assert shop.rows("rows") == shop.expected(0)
 
 
 def test_a_record_that_is_too_large_is_named_soon(shop: Shop) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from floodmark.connectors.relay.aside import Aside, Refusal
 from floodmark.connectors.relay.backlogs import Undelivered, undelivered
 from floodmark.connectors.relay.memory import remember_fault, remember_shipped
 from floodmark.core.protocol.records.rows import Counts, Row, Written
@@ -55,6 +56,14 @@ class Behind:
     def fail(self, said: str) -> None:
         assert self.outbox is not None
         remember_fault(self.outbox, said)
+
+    def refuse(self, *numbers: int) -> None:
+        """The target has refused these rows of the newest epoch."""
+        assert self.outbox is not None
+        head = self.row
+        place = Position(self.ledger.id, head.generation, head.token, head.epoch, head.seq, head.hash)
+        rows = pa.Table.from_pylist([event(one) for one in numbers], schema=SCHEMA)
+        Aside(str(self.target.address), self.outbox).add([Refusal(place, rows, dict.fromkeys(numbers, "too large"))])
 
     @property
     def row(self) -> Row:

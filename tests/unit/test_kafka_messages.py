@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -13,11 +14,14 @@ import pytest
 from fastavro.schema import fingerprint as rabin
 from fastavro.schema import to_parsing_canonical_form
 from support import avro
+from support.outboxed import Outboxed
 
 from floodmark.connectors.avro.schemas import schema_of
 from floodmark.connectors.ports.target import Layout, Operation
+from floodmark.connectors.sources.kafka.offsets import Ends, Topic
 from floodmark.connectors.sources.python.rows import table_of
 from floodmark.connectors.targets.kafka.forms import FORMS, SCHEMA
+from floodmark.connectors.targets.kafka.markers import difference
 from floodmark.connectors.targets.kafka.messages import key_of, records_of
 from floodmark.connectors.targets.values.jsonvalues import json_bytes, json_rows, row_of
 from floodmark.core.relay.positions import Position
@@ -25,6 +29,7 @@ from floodmark.core.rules.rule import load_rule
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import Column, columns_of
 from floodmark.errors import RuleInvalid
+from floodmark.views.ruleplan import plan_of
 
 ALL = columns_of(
     "b BOOLEAN, i INT, l BIGINT, f FLOAT, d DOUBLE, m DECIMAL(20,3), s STRING, y BINARY, t DATE, at TIMESTAMP, "
@@ -181,3 +186,33 @@ def test_what_a_topic_cannot_do_is_refused_by_name(
     with pytest.raises(RuleInvalid) as fault:
         load(RULE.replace(old, new))
     assert problem in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("noted", "found", "said"),
+    [
+        ("a", Topic("a", {}), None),
+        ("a", Topic("a", {0: Ends(0, 0), 1: Ends(0, 0)}), None),
+        (None, Topic("b", {}), None),
+        ("a", Topic("A" * 22, {}), None),
+        ("a", Topic("b", {}), "it was deleted and made anew: expected the topic with id a, found b"),
+        ("a", None, "expected the topic with id a, found none: somebody deleted it"),
+        (None, None, "expected the topic, found none: somebody deleted it"),
+    ],
+)
+def test_a_topic_is_another_by_its_id_alone(noted: str | None, found: Topic | None, said: str | None) -> None:
+    """A broker before Kafka 2.8 gives all topics the same id; an older position has none."""
+    assert difference(noted, found) == said
+
+
+@pytest.mark.parametrize("how", ["avro", "json"])
+def test_a_plan_tells_the_schema_of_avro_once_there_is_an_outbox(place: Path, how: str) -> None:
+    rule = Outboxed(place, {"kafka": {"connection": "shop", "topic": "rows", "format": how}})
+    sink = plan_of(rule.flow.rule(), place / "rules", rule.flow.home).facts()["sinks"][0]
+    code, said = rule.command("plan", rule.flow.name)
+    assert (code, "schema of its values" in said) == (0, how == "avro"), said
+    if how == "avro":
+        assert sink["value_schema"] == schema_of(columns_of("at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"))
+        assert json.dumps(sink["value_schema"]) in said
+    else:
+        assert "value_schema" not in sink

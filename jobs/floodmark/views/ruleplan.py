@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.connectors.backlog.news import look
+from floodmark.connectors.relay.relaying import values_of
 from floodmark.core.protocol.expectations import expectation_results
 from floodmark.core.rules.rule import Lookup, Rule, Sink, StartAt, Stream
 from floodmark.core.rules.sinks.delivery import SinkDelivery, before_landing, delivery
@@ -84,7 +85,7 @@ def plan_of(rule: Rule, folder: Path, root: Path) -> Plan:
         list(describe_state(rule)),
         list(_errors(rule)),
         list(_expected(rule)),
-        [_sink(sink) for sink in rule.sinks],
+        [_sink(sink) | _schema(sink, Home(root, rule.rule)) for sink in rule.sinks],
         delivery(rule, kept_output, repeating(rule, root), ledger.head.generation if ledger and ledger.head else 1),
         kept_output,
         list(_settings(rule, origins)),
@@ -172,6 +173,15 @@ def _sink(sink: Sink) -> dict[str, Any]:
     schema = "add_columns" if sink.adds_columns else "fail"
     aside = ["rows that it refuses go to its undelivered table"] if sink.on_error == "dead" else []
     return {**facts, "schema": schema, "rows": rows, "takes": [*describe_sink(sink), *aside]}
+
+
+def _schema(sink: Sink, home: Home) -> dict[str, Any]:
+    """The schema of a target's values. One that cannot be told is no reason to hide the plan: a relay says why."""
+    try:
+        found = values_of(sink, home)
+    except (FloodmarkError, ValueError):
+        found = None
+    return {} if found is None else {"value_schema": found}
 
 
 def _merging(sink: Sink) -> Iterator[str]:

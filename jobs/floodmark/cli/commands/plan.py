@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -57,7 +58,7 @@ def _report(plan: Plan) -> None:
         output.say(f"  {line}")
     output.say("\ndelivery")
     for sink, how in zip(plan.delivery, plan.sinks, strict=True):
-        _report_delivery(sink, [f"rows {how['rows']}", *how["takes"]])
+        _report_delivery(sink, [f"rows {how['rows']}", *how["takes"], *_schema(how)])
     output.say()
     output.table(("setting", "value", "from"), [(s.name, _shown(s.value), s.place) for s in plan.settings])
     for name, origin in plan.environment.items():
@@ -65,6 +66,12 @@ def _report(plan: Plan) -> None:
     for line in plan.not_compared:
         output.say(line)
     output.say(f"\nnext run: {plan.next_run}")
+
+
+def _schema(how: dict[str, Any]) -> list[str]:
+    """On one line, so that it can be copied to a file."""
+    found = how.get("value_schema")
+    return [] if found is None else [f"schema of its values: {json.dumps(found)}"]
 
 
 def _report_delivery(sink: SinkDelivery, how: list[str]) -> None:

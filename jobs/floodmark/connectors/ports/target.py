@@ -77,6 +77,10 @@ class Target(Protocol):
 
     address: str
 
+    def accept(self) -> None:
+        """Called before `claim`, if somebody says that the target was restored or made anew, and may be behind."""
+        return
+
     def claim(self, owner: str, layout: Layout) -> Position:
         """Its position. A target without one is made, or taken over if it is empty, and gets the first: `owner`'s
         (a ledger's id), with nothing yet.

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.relay.aside import Aside, Refusal
@@ -70,6 +70,14 @@ def layout_of(sink: Sink, folder: Path) -> Layout:
     spelt = {one.name.lower(): one.name for one in columns}
     key = tuple(spelt[name.lower()] for name in sink.key)
     return Layout(columns, key, sink.newest and spelt[sink.newest.lower()], sink.adds_columns)
+
+
+def values_of(sink: Sink, home: Home) -> dict[str, Any] | None:
+    """The schema of the values that a target's consumers get; None: they have none, or nobody knows it yet."""
+    of, folder = sink_kind(sink.kind).values, home.outbox(sink)
+    if of is None or folder is None or not folder.exists():
+        return None
+    return of(sink, columns_in(str(sink.address), folder))
 
 
 def check_targets(rule: Rule, home: Home, ledger: LedgerReader | None) -> None:
@@ -140,6 +148,8 @@ class Relay:
 
     def _begin(self, ledger: LedgerReader) -> tuple[Position, list[Row]]:
         """The target's position, once it can be trusted, and the ledger's rows after it."""
+        if self._resend:
+            self._target.accept()
         position = self._target.claim(ledger.id, self._layout)
         rows = _rows_behind(self._target, position, ledger)
         known = recall(self._folder).position

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from floodmark.core.rules.model import Qos, Rule, Sink, Stream
+    from floodmark.core.text.ddl import Column
 
 Start: TypeAlias = Literal["earliest", "latest", "version", "timestamp"]
 Bound: TypeAlias = Literal["max_files", "max_bytes", "max_rows", "max_seconds"]
@@ -117,7 +118,8 @@ class SinkKind:
     by the sink and the folder of its outbox, beside which it may keep a file. `code`: as of a `SourceKind`. `refine`:
     of a kind whose capabilities depend on the sink's options, these capabilities. `scratch`: of a target beside which
     copies of its rule can have places of their own, these `ScratchPlaces`, by the sink, a folder for them, and a word
-    that no others have.
+    that no others have. `values`: of a target whose values have a schema that consumers need, this schema, by the sink
+    and its columns; None: this sink's have none.
     """
 
     written: Any
@@ -129,6 +131,7 @@ class SinkKind:
     code: Callable[[Any, Path, Mapping[str, str]], str] | None = None
     refine: Callable[[Mapping[str, Any]], SinkCan] | None = None
     scratch: Callable[[Sink, Path, str], Any] | None = None
+    values: Callable[[Sink, tuple[Column, ...]], dict[str, Any] | None] | None = None
 
 
 def source_kind(kind: str) -> SourceKind:

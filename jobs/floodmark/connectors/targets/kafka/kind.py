@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from floodmark.connectors.targets.kafka.options import WrittenTopic
 from floodmark.core.rules.kinds import SinkCan, SinkKind
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from floodmark.connectors.ports.target import ScratchPlaces, Target
     from floodmark.connectors.relay.outbox import OutboxSink
     from floodmark.core.rules.model import Sink
+    from floodmark.core.text.ddl import Column
 
 
 def _open(sink: Sink, outbox: Path | None) -> OutboxSink:
@@ -38,6 +39,12 @@ def _scratch(sink: Sink, _: Path, mark: str) -> ScratchPlaces:
     return ScratchTopics(str(sink.address), WrittenTopic.model_validate(sink.options), mark)
 
 
+def _values(sink: Sink, columns: tuple[Column, ...]) -> dict[str, Any] | None:
+    from floodmark.connectors.avro.schemas import schema_of
+
+    return schema_of(columns) if sink.options.get("format") == "avro" else None
+
+
 SINK = SinkKind(
     written=WrittenTopic,
     summary="a topic of Kafka, by the name of a connection",
@@ -46,4 +53,5 @@ SINK = SinkKind(
     open=_open,
     target=_target,
     scratch=_scratch,
+    values=_values,
 )

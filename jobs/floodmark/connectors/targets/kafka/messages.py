@@ -31,6 +31,16 @@ class Record(NamedTuple):
         return len(self.key or b"") + len(self.value or b"") + named + 10 * OVERHEAD
 
 
+class Marker(NamedTuple):
+    """A record of a position."""
+
+    topic: str
+    partition: int
+    key: str
+    value: str
+    headers: list[tuple[str, str | bytes | None]]
+
+
 def records_of(one: Operation, layout: Layout, key: Sequence[str], form: Form = FORMS["json"]) -> Iterator[Record]:
     """The rows of a portion, in their order. `key`: the columns of the records' key; form: of their values."""
     position = one.position

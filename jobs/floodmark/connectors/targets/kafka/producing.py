@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from floodmark.connectors.targets.kafka.messages import Record
+from floodmark.connectors.targets.kafka.messages import Marker, Record
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import Fenced, FloodmarkError, InputFault, Refused, RunFailed
 
@@ -51,8 +51,8 @@ class Transactions:
         )
         self._asked(lambda: self._producer.init_transactions(ANSWER))
 
-    def send(self, topic: str, records: Iterable[Record], marker: tuple[str, int, str, str] | None) -> None:
-        """Send the records, then the marker (topic, partition, key, value), in a transaction that stays open.
+    def send(self, topic: str, records: Iterable[Record], marker: Marker | None) -> None:
+        """Send the records, then the marker, in a transaction that stays open.
 
         Raises InputFault for a record that is too large.
         """
@@ -62,8 +62,8 @@ class Transactions:
                 self._produce(topic, one)
             self._flush()
             if marker is not None:
-                place, partition, key, value = marker
-                self._asked(lambda: self._producer.produce(place, value, key, partition))
+                place, partition, key, value, headers = marker
+                self._asked(lambda: self._producer.produce(place, value, key, partition, headers=headers))
                 self._flush()
         except BaseException:
             self._take_back()

@@ -8,7 +8,8 @@ from floodmark.connectors.ports.connections import connection
 from floodmark.connectors.ports.target import ScratchPlaces
 from floodmark.connectors.sources.kafka.brokers import Brokers, brokers
 from floodmark.connectors.sources.kafka.settings import client_settings
-from floodmark.connectors.targets.kafka.target import PROOF, KafkaTarget, positions_of
+from floodmark.connectors.targets.kafka.markers import PROOF, positions_of
+from floodmark.connectors.targets.kafka.target import KafkaTarget
 
 if TYPE_CHECKING:
     from floodmark.connectors.targets.kafka.options import WrittenTopic

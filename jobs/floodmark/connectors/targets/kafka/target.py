@@ -1,125 +1,68 @@
 """Kafka as a target: records and position are in one transaction.
 
-The position is a record of the compacted topic `floodmark.positions`, by the name of the target's topic. All relays to
-one topic have one transactional id, so a relay that starts to write ends all others for good, and then checks that the
-position is still the one that it has read.
+The position is a record of the compacted topic `floodmark.positions` (`markers.py`). All relays to one topic have one
+transactional id, so a relay that starts to write ends all others for good, and then checks that the position is still
+the one that it has read.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from floodmark.connectors.ports.connections import connection
 from floodmark.connectors.ports.target import Layout, Operation, Target
-from floodmark.connectors.sources.kafka.brokers import Brokers, brokers
-from floodmark.connectors.sources.kafka.settings import client_settings
+from floodmark.connectors.sources.kafka.offsets import Topic
 from floodmark.connectors.sources.python.rows import table_of
 from floodmark.connectors.targets.kafka.forms import FORMS
+from floodmark.connectors.targets.kafka.markers import LONG, Cluster, Mark, Markers, difference, id_of
 from floodmark.connectors.targets.kafka.messages import Record, records_of
-from floodmark.connectors.targets.kafka.producing import OPEN, Transactions
-from floodmark.connectors.targets.kafka.reading import Blocked, CommittedReader
-from floodmark.core.relay.positions import MARKERS, Position
+from floodmark.connectors.targets.kafka.producing import Transactions
+from floodmark.connectors.targets.kafka.reading import CommittedReader
+from floodmark.core.relay.positions import Position
 from floodmark.core.text.tablenames import about_sink
-from floodmark.errors import Fenced, InputFault, LedgerBroken, NotOwned, NotThereYet, Refused, RunFailed, WrongColumn
+from floodmark.errors import Fenced, HistoryGone, InputFault, NotOwned, Refused, WrongColumn
 
 if TYPE_CHECKING:
     from floodmark.connectors.targets.kafka.options import WrittenTopic
 
-PARTITIONS = 16  # of the topic of positions: an open transaction of one target holds few others up
-PROOF = ".floodmark_prove_"  # in the name of a topic that a copy of a rule ships to
-_SOON, _LONG = 2.0, OPEN + 30.0  # seconds to wait for the end of an open transaction
 _ROWS = 10_000  # of a batch that is read back
-
-
-def positions_of(topic: str) -> tuple[str, int]:
-    """The topic with the position of a target's topic, and how many partitions it has.
-
-    Copies of a proof stop in the middle of their transactions. So each has a topic of its own, and holds nobody up.
-    """
-    return (f"{topic}.positions", 1) if PROOF in topic else (MARKERS, PARTITIONS)
+_WAYS = (
+    "If you have restored it with its records, or want a new one to get all that the outbox still has, say "
+    "`floodmark relay RULE --target NAME --resend`. Else restore it, or name another topic and start over with "
+    "`floodmark reset`"
+)
 
 
 class KafkaTarget(Target):
     """One topic. `options`: its name, and that of the connection."""
 
     def __init__(self, address: str, options: WrittenTopic):
-        self.address, self._topic, self._name = address, options.topic, options.connection
-        self._marks, self._parts = positions_of(options.topic)
+        self.address, self._topic = address, options.topic
         self._key, self._form = tuple(options.key or ()), FORMS[options.format]
+        self._cluster = Cluster(options.connection)
+        self._markers = Markers(address, self._cluster, self._topic)
         self._transactions: Transactions | None = None
-        self._markers: CommittedReader | None = None
-        self._known: Position | None = None
-
-    @cached_property
-    def _settings(self) -> dict[str, Any]:
-        return dict(client_settings(connection(self._name)))
-
-    @property
-    def _brokers(self) -> Brokers:
-        return brokers(self._name, self._settings)
+        self._accepts = False
+        self._void: Mark | None = None  # of a topic that is gone: the new one has nothing of it
 
     # --- The position
 
-    @property
-    def _place(self) -> int:
-        """The partition with this target's positions."""
-        return zlib.crc32(self._topic.encode()) % self._parts
-
     def position(self) -> Position | None:
-        return self._position(self._wait)
-
-    def _position(self, unblock: Callable[[], object]) -> Position | None:
-        """`unblock`: called if an open transaction is in the way."""
-        if self._markers is None and not self._open_markers():
+        mark = self._markers.newest(self._wait)
+        if mark is None:
             return None
-        try:
-            self._read(_SOON)
-        except Blocked:
-            unblock()
-            self._read_late()
-        except NotThereYet:  # the topic of positions was there before
-            return None
-        return self._known
+        self._check_topic(mark.topic, self._cluster.topic(self._topic))
+        return mark.position
 
-    def _open_markers(self) -> bool:
-        """Whether there is a topic of positions."""
-        found = self._partitions(self._marks)
-        if found is None:
-            return False
-        if len(found) != self._parts:
-            problem = f"expected {self._parts} partitions of the topic {self._marks}, found {len(found)}: make it anew"
-            raise Refused(about_sink(self.address, f"{problem}, or restore it"))
-        self._markers = CommittedReader(self._settings, self._brokers, self._marks, [self._place])
-        return True
-
-    def _read(self, patience: float) -> None:
-        assert self._markers is not None
-        for message in self._markers.to_end(patience):
-            if message.key() == self._topic.encode():
-                self._known = self._parsed(message.value())
-
-    def _parsed(self, value: bytes | None) -> Position | None:
-        try:
-            return None if value is None else Position.parse(value.decode())
-        except ValueError as fault:
-            raise LedgerBroken(
-                about_sink(self.address, f"its position in {self._marks} cannot be read: {fault}")
-            ) from None
-
-    def _read_late(self) -> None:
-        try:
-            self._read(_LONG)
-        except Blocked:
-            problem = (
-                f"a transaction of another target is open in {self._marks} for long: end its relay, then ship again"
-            )
-            raise RunFailed(about_sink(self.address, problem)) from None
+    def _check_topic(self, noted: str | None, found: Topic | None) -> Topic:
+        """Raises HistoryGone if it is not the topic that got there."""
+        problem = difference(noted, found)
+        if found is None or problem:
+            raise HistoryGone(about_sink(self.address, f"{problem}. {_WAYS}"))
+        return found
 
     def _wait(self) -> None:
         """For the broker, which ends each transaction after a while."""
@@ -131,48 +74,82 @@ class KafkaTarget(Target):
     def _fence(self) -> Transactions:
         """The only producer: others are ended."""
         if self._transactions is None:
-            largest = self._brokers.largest(self._topic)
+            largest = self._cluster.brokers.largest(self._topic)
             name = f"floodmark.{self._topic}"
-            self._transactions = Transactions(self.address, self._settings, name, largest)
+            self._transactions = Transactions(self.address, self._cluster.settings, name, largest)
         return self._transactions
 
     # --- Claiming
 
+    def accept(self) -> None:
+        self._accepts = True
+
     def claim(self, owner: str, layout: Layout) -> Position:
         self._check_columns(layout)
-        return self._position(self._fence) or self._take(owner)
+        found = self._cluster.topic(self._topic)
+        mark = self._markers.newest(self._wait if found is None else self._fence)
+        if mark is None:
+            return self._take(owner, found)
+        if mark.position.ledger != owner:
+            return mark.position
+        if self._accepts and difference(mark.topic, found) is not None:
+            return self._accepted(mark, found)
+        topic = self._check_topic(mark.topic, found)
+        if mark.topic is None and id_of(topic) is not None:  # its relay was of a version that did not note it
+            self._note(mark, topic)
+        return mark.position
 
-    def _take(self, owner: str) -> Position:
-        ends = self._partitions(self._topic)
-        if ends and any(one.first < one.next for one in ends.values()):
+    def _take(self, owner: str, found: Topic | None) -> Position:
+        if found and any(one.first < one.next for one in found.partitions.values()):
+            place = self._markers.place
             raise NotOwned(
                 about_sink(
                     self.address,
-                    f"it has records, and the topic {self._marks} has no position of a rule: expected a topic without "
-                    f"records, or one that this rule has written. If somebody deleted {self._marks}, restore it, else "
+                    f"it has records, and the topic {place} has no position of a rule: expected a topic without "
+                    f"records, or one that this rule has written. If somebody deleted {place}, restore it, else "
                     "name another topic",
                 )
             )
-        if ends is None:
-            self._brokers.make(self._topic)
-        if self._partitions(self._marks) is None:
-            self._brokers.make(self._marks, self._parts, {"cleanup.policy": "compact"})
-        transactions, found = self._fence(), self._position(self._wait)
-        if found is None:
-            found = Position(owner)
-            transactions.send(self._topic, (), self._marker(found))
-            transactions.commit()
-        return found
+        topic = found or self._made()
+        self._markers.make()
+        return self._note(None, topic, Position(owner))
 
-    def _marker(self, position: Position) -> tuple[str, int, str, str]:
-        return self._marks, self._place, self._topic, position.text()
+    def _made(self) -> Topic:
+        self._cluster.brokers.make(self._topic)
+        return self._there()
 
-    def _partitions(self, topic: str) -> Any:
-        """First and next record of each partition; None if there is no such topic."""
+    def _accepted(self, mark: Mark, found: Topic | None) -> Position:
+        """Of another topic than the one that was at `mark`: with records, it is as of then; without, it has nothing."""
+        topic = found or self._made()
+        if self._has_records(topic):
+            return self._note(mark, topic)
+        self._void = mark
+        return Position(mark.position.ledger)
+
+    def _has_records(self, topic: Topic) -> bool:
+        """Those of a transaction that was taken back have offsets, too, and do not count."""
+        self._fence()
+        reader = self._reader(topic)
         try:
-            return self._brokers.topics([topic], None).topics[topic].partitions
-        except NotThereYet:
-            return None
+            return next(reader.to_end(LONG), None) is not None
+        finally:
+            reader.close()
+
+    def _reader(self, topic: Topic) -> CommittedReader:
+        cluster = self._cluster
+        return CommittedReader(cluster.settings, cluster.brokers, self._topic, list(topic.partitions))
+
+    def _note(self, mark: Mark | None, topic: Topic, first: Position | None = None) -> Position:
+        """Note which topic is at the position. first: of a topic without one, unless another relay was faster."""
+        transactions, found = self._fence(), self._markers.newest(self._wait)
+        if found is not None and first is not None:
+            return found.position
+        position = first or (found and found.position)
+        if found != mark or position is None:
+            raise Fenced(about_sink(self.address, "another relay has moved its position"))
+        transactions.send(self._topic, (), self._markers.record(Mark(position, id_of(topic))))
+        transactions.commit()
+        return position
 
     def _check_columns(self, layout: Layout) -> None:
         try:
@@ -194,12 +171,13 @@ class KafkaTarget(Target):
         upto: Position,
         sent: Callable[[], None],
     ) -> None:
-        self._check_topic()
+        topic = self._there()
         transactions = self._fence()
-        self._check(since)
+        self._check(since, topic)
+        moved = None if upto == since else self._markers.record(Mark(upto, id_of(topic)))
         records = chain.from_iterable(self._records(one, layout) for one in operations)
         try:
-            transactions.send(self._topic, records, None if upto == since else self._marker(upto))
+            transactions.send(self._topic, records, moved)
             sent()
             transactions.commit()
         except BaseException:
@@ -216,7 +194,7 @@ class KafkaTarget(Target):
         return records_of(one, layout, layout.key or self._key, self._form) if one.count else iter(())
 
     def _too_large(self, records: Iterator[Record]) -> dict[int, str]:
-        largest, found = self._brokers.largest(self._topic), dict[int, str]()
+        largest, found = self._cluster.brokers.largest(self._topic), dict[int, str]()
         for place, one in enumerate(records):
             if one.size > largest:
                 try:
@@ -227,28 +205,31 @@ class KafkaTarget(Target):
                     self._transactions = None
         return found
 
-    def _check(self, since: Position) -> None:
-        found = self._position(self._wait)
+    def _check(self, since: Position, topic: Topic) -> None:
+        found, place = self._markers.newest(self._wait), self._markers.place
         if found is None:
-            problem = f"expected its position ({since.words}) in {self._marks}, found none: somebody removed it"
+            problem = f"expected its position ({since.words}) in {place}, found none: somebody removed it"
             raise Refused(about_sink(self.address, problem))
-        if found != since:
-            problem = f"expected its position at {since.words}, found {found.words}: another relay has moved it"
+        if found == self._void:
+            return
+        self._check_topic(found.topic, topic)
+        if found.position != since:
+            problem = (
+                f"expected its position at {since.words}, found {found.position.words}: another relay has moved it"
+            )
             raise Fenced(about_sink(self.address, problem))
 
-    def _check_topic(self) -> None:
-        if self._partitions(self._topic) is None:
-            problem = "expected the topic, found none: somebody removed it. Restore it"
-            raise Refused(about_sink(self.address, problem))
+    def _there(self) -> Topic:
+        return self._check_topic(None, self._cluster.topic(self._topic))
 
     # --- Reading back
 
     def read_back(self, layout: Layout) -> Iterator[pa.RecordBatch]:
         """With a key, the newest row of each that no tombstone has taken away."""
-        ends = self._partitions(self._topic)
-        if ends is None:
+        found = self._cluster.topic(self._topic)
+        if found is None:
             return
-        reader = CommittedReader(self._settings, self._brokers, self._topic, list(ends))
+        reader = self._reader(found)
         try:
             rows = self._rows(reader, layout)
             while part := [row for row, _ in zip(rows, range(_ROWS), strict=False)]:
@@ -257,7 +238,7 @@ class KafkaTarget(Target):
             reader.close()
 
     def _rows(self, reader: CommittedReader, layout: Layout) -> Iterator[dict[str, Any]]:
-        messages = reader.to_end(_LONG)
+        messages = reader.to_end(LONG)
         if layout.key:
             newest = {message.key(): message for message in messages}
             messages = (message for message in newest.values() if message.value() is not None)
@@ -265,6 +246,5 @@ class KafkaTarget(Target):
         return (form.row_in(message.value(), dict(message.headers() or ()), columns) for message in messages)
 
     def close(self) -> None:
-        if self._markers is not None:
-            self._markers.close()
-        self._transactions = self._markers = None
+        self._markers.close()
+        self._transactions = None
