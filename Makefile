@@ -8,6 +8,8 @@ PY := .venv/bin/python
 # that the user has for other work would bring another Spark; only set-up sees it, for its mirror settings.
 user_spark_home := $(SPARK_HOME)
 unexport SPARK_HOME
+# Hundreds of processes of the tests would compile the same modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 # What the user has on the Python's path is for the Airflow of `make up` alone: modules that settings name lie there.
 user_pythonpath := $(PYTHONPATH)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
