@@ -7,6 +7,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from datetime import datetime
+from io import BytesIO
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType as OpType,
 )
 from confluent_kafka.admin import ConfigEntry, ConfigResource  # type: ignore[attr-defined]
+from fastavro import schemaless_reader
 from pyspark.sql import SparkSession
 from support.deliveries import EPOCHS, KEYED, Copied, flow_of, in_order, run_all
 from support.flow import Flow, event
@@ -47,6 +49,9 @@ SINKS: list[dict[str, Any]] = [
 TOPICS = ("rows", "sent", "current")
 POINTS = ("relay.before", "relay.sent", "relay.after")
 DDL = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
+TIME = {"type": "long", "logicalType": "timestamp-micros"}
+TYPES: dict[str, Any] = {"at": TIME, "k": "string", "v": "double", "n": "long"}
+AVRO = {"type": "record", "name": "row", "fields": [{"name": n, "type": ["null", t]} for n, t in TYPES.items()]}
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +163,34 @@ def test_a_killed_relay_neither_loses_nor_doubles_a_record(shop: Shop, point: st
         shop.relays.killed_at(point, "--target", topic)
     done = shop.relays.ship()
     assert (done.code, shop.has_all()) == (0, True), done.said
+
+
+@pytest.mark.prove
+def test_a_killed_relay_neither_loses_nor_doubles_a_record_in_avro(
+    broker: Broker, place: Path, spark: SparkSession
+) -> None:
+    """The records are read with Avro's own reader and a schema that is written here."""
+    sinks = [{**one, "kafka": {**one["kafka"], "format": "avro"}} for one in SINKS]
+    shop = Shop(run_all(spark, flow_of(place, sinks)), place, broker)
+    for topic in TOPICS:
+        for point in ("relay.sent", *POINTS):
+            shop.relays.killed_at(point, "--target", topic)
+    done = shop.relays.ship()
+    assert done.code == 0, done.said
+    for i, topic in enumerate(("rows", "sent")):
+        records = shop.records(topic)
+        assert in_order([_in_avro(one.value()) for one in records]) == shop.expected(i)
+        assert len({dict(one.headers())["floodmark.row"] for one in records}) == len(records)
+    newest = {one.key(): one.value() for one in shop.records("current")}
+    assert in_order([_in_avro(value) for value in newest.values() if value is not None]) == shop.expected(2)
+    _clear(broker)
+
+
+def _in_avro(value: bytes) -> dict[str, Any]:
+    left = BytesIO(value)
+    found = schemaless_reader(left, AVRO, None)
+    assert isinstance(found, dict) and left.read() == b""
+    return found
 
 
 @pytest.mark.parametrize("point", [pytest.param("relay.before", marks=pytest.mark.prove), "relay.sent"])
