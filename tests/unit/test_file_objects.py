@@ -171,7 +171,7 @@ SAYS = "Server returned non-2xx status code: {}: <Error><Code>{}</Code><Message>
 )
 def test_what_the_store_refuses_is_named_with_what_to_do(text: str, kind: type[Exception], problem: str) -> None:
     with (
-        pytest.raises(kind, match=rf"^stream s: {LAKE} cannot be read: .*{problem}"),
+        pytest.raises(kind, match=rf"^stream s: {LAKE} cannot be accessed: .*{problem}"),
         objects.explained("stream s", LAKE),
     ):
         raise obstore.exceptions.GenericError(text)

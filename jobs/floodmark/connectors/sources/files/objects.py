@@ -159,7 +159,7 @@ def explained(what: str, address: str, *answered: type[Exception]) -> Iterator[N
         raise
     except (BaseError, FileNotFoundError) as fault:
         kind, remedy = _remedy(str(fault))
-        raise kind(f"{what}: {address} cannot be read: {_reason(str(fault))}. {remedy}") from None
+        raise kind(f"{what}: {address} cannot be accessed: {_reason(str(fault))}. {remedy}") from None
 
 
 def _remedy(text: str) -> tuple[type[FloodmarkError], str]:
