@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import psutil
 import psycopg
 
 from floodmark.proving.play.processes import wait_until
@@ -103,19 +104,31 @@ class Server:
             return connection.execute(query).fetchall()
 
     def kill(self) -> None:
-        """SIGKILL all of its processes, each of which has a session of its own."""
+        """SIGKILL all of its processes, each of which has a session of its own. Returns once they have let go."""
         assert self.process is not None
-        for pid in (self.process.pid, *_children(self.process.pid)):
+        self.process.send_signal(signal.SIGSTOP)  # so that it starts none meanwhile, and notices nothing
+        others = _children(self.process.pid)
+        for pid in others:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue  # it exited in the meantime
+        assert wait_until(lambda: not any(map(_works, others)), self.process, LIMIT)
+        self.process.kill()
         self.process.wait()
 
 
 def _children(parent: int) -> list[int]:
     found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True)
     return [int(pid) for pid in found.stdout.split()]
+
+
+def _works(pid: int) -> bool:
+    """Whether a process is there, and not only its entry, which nobody may have asked for."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 @contextmanager
