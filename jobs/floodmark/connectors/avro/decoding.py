@@ -15,6 +15,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.connectors.avro.schemas import newest
+from floodmark.connectors.planning.versionrows import java_class
 
 _HEAD = 5  # bytes of Confluent's wire format before the record: 0, and the schema's id
 _BYTES = 32  # of a malformed value, in messages
@@ -53,11 +54,11 @@ def _decoded(value: Any, schema: str, options: Mapping[str, str]) -> Column:
     `from_avro` evaluates the map of its options again in each plan, and plans made in parallel from one frame
     evaluate it as one object without a lock: "Duplicate map key", or options without an entry.
     """
-    jvm: Any = SparkSession.active()._jvm
-    utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    child, found = utils.expression(value._jc), jvm.PythonUtils.toScalaMap(dict(options))
-    made: Any = utils.column(jvm.org.apache.spark.sql.avro.AvroDataToCatalyst(child, schema, found))
-    return Column(made)
+    spark = SparkSession.active()
+    columns = java_class(spark, "org.apache.spark.sql.classic.ExpressionUtils")
+    scala = java_class(spark, "org.apache.spark.api.python.PythonUtils").toScalaMap(dict(options))
+    decoder = java_class(spark, "org.apache.spark.sql.avro.AvroDataToCatalyst")
+    return Column(columns.column(decoder(columns.expression(value._jc), schema, scala)))
 
 
 def _with_end(text: str) -> str:

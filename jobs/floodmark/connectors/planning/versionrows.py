@@ -77,7 +77,7 @@ def rows_of_both(
 
 
 def _of_lines(spark: SparkSession, address: str, added: Iterable[str]) -> DataFrame:
-    actions = _class(spark, f"{DELTA}.actions.Action")
+    actions = java_class(spark, f"{DELTA}.actions.Action")
     return _of_files(spark, _present(spark, address), [actions.fromJson(line) for line in added])
 
 
@@ -86,8 +86,8 @@ def _present(spark: SparkSession, address: str) -> DataFrame:
 
 
 def _of_files(spark: SparkSession, now: DataFrame, files: Iterable[Any]) -> DataFrame:
-    listed = _class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(list(files))
-    snapshot, none = _snapshot(now), _class(spark, "scala.Option").empty()
+    listed = java_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(list(files))
+    snapshot, none = _snapshot(now), java_class(spark, "scala.Option").empty()
     frame = snapshot.deltaLog().createDataFrame(snapshot, listed, False, none)
     relation = frame.queryExecution().analyzed().relation()
     session: Any = spark._jsparkSession
@@ -106,6 +106,7 @@ def _renames(frame: DataFrame) -> bool:
     return bool(mode.isDefined() and mode.get() != "none")
 
 
-def _class(spark: SparkSession, name: str) -> Any:
+def java_class(spark: SparkSession, name: str) -> Any:
+    """The class by its full name. `jvm.org.apache…` would search all jars for each part of the name."""
     jvm: Any = spark._jvm
     return JavaClass(name, jvm._gateway_client)

@@ -43,7 +43,7 @@ class HomePosition:
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self._file)
-            _sync(self._file.parent)
+            sync(self._file.parent)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -52,7 +52,8 @@ class HomePosition:
             yield
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
+    """Make the names in a folder durable."""
     known = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(known)

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO, Protocol
 
+from floodmark.connectors.targets.homeposition import sync
 from floodmark.core.text.addresses import is_object
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import Refused
@@ -76,7 +77,7 @@ class LocalPlace:
     def make(self, folders: Sequence[str]) -> None:
         for one in folders:
             (self._root / one).mkdir(parents=True, exist_ok=True)
-        _sync(self._root)
+        sync(self._root)
 
     def names(self, folder: str) -> list[str]:
         try:
@@ -109,7 +110,7 @@ class LocalPlace:
             raise Refused(about_sink(self._address, problem)) from None
         finally:
             staged.unlink(missing_ok=True)
-        _sync(file.parent)
+        sync(file.parent)
 
     @contextmanager
     def new(self, path: str) -> Iterator[IO[bytes]]:
@@ -118,7 +119,7 @@ class LocalPlace:
             yield out
             out.flush()
             os.fsync(out.fileno())
-        _sync(file.parent)
+        sync(file.parent)
 
     def opened(self, path: str) -> BinaryIO:
         return (self._root / path).open("rb")
@@ -134,11 +135,3 @@ class LocalPlace:
 
     def whole(self, path: str) -> Path:
         return self._root / path
-
-
-def _sync(path: Path) -> None:
-    known = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(known)
-    finally:
-        os.close(known)
