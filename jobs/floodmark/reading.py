@@ -22,7 +22,8 @@ from deltalake import DeltaTable, QueryBuilder
 
 from floodmark.core.lifecycle.pinning import is_query, short_names
 from floodmark.core.protocol.places import names_in_rule, places_of
-from floodmark.core.protocol.records.head import Head, head_at
+from floodmark.core.protocol.records.following import head_at
+from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.environments import FOLDER, HOME, NAMED, SUFFIX
 from floodmark.core.text.addresses import location
 from floodmark.errors import Refused

@@ -20,7 +20,7 @@ from floodmark.cli.app import app
 from floodmark.core.protocol.records.rows import FORMAT
 
 NEW = [event(290), event(300, "b", n=7), event(330, "c"), event(60), event(430)]
-TELLING = (1, 8)  # without digests, and today's format
+TELLING = (1, 9)  # without digests, and the newest before today's
 NO_DIGEST = "the ledger has no digest of its rows: it was written before digests were introduced"
 
 

@@ -29,6 +29,7 @@ COMMITS = {
     6: "f9a931c7ae58fe83272543669af910174990303c",
     7: "9da22daf53394a098ae8010ba630ef7f22abef57",
     8: "893a1fa69b9090a95dd30942865ac118de2fefb3",
+    9: "e0cf689bc81b7d53c9c56f87671de2ed3513d86d",
 }
 # What that code has read, an epoch each. The last is open: it makes windows final, and has a late and a dead row.
 PORTIONS = [

@@ -16,7 +16,8 @@ from typing import Any
 from floodmark.core.lifecycle.abandoning import Undo, abandoned_row, before_undo, is_of
 from floodmark.core.lifecycle.changes import check_edit
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.records.head import Head, read_head
+from floodmark.core.protocol.records.following import read_head
+from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Lost, Row, Seal, Undone, Written, total
 from floodmark.core.protocol.recovery import (
     SEAL,

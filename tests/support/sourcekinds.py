@@ -18,7 +18,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors.ports import fakes
-from floodmark.connectors.ports.source import MALFORMED, Rewrite, Source, Stepped
+from floodmark.connectors.ports.source import MALFORMED, Source, Stepped
+from floodmark.core.protocol.records.backfills import Rewrite
 from floodmark.core.rules.kinds import SourceKind, source_kind
 from floodmark.core.rules.rule import EpochLimits, Stream
 from support.flow import SCHEMA, event

@@ -25,7 +25,7 @@ from floodmark.core.lifecycle.abandoning import (
 )
 from floodmark.core.lifecycle.pinning import is_visible
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.records.head import head_at, read_head
+from floodmark.core.protocol.records.following import head_at, read_head
 from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Lost, Replay, Row, Seal, Undone
 from floodmark.core.protocol.recovery import (
     ATTEMPTS,

@@ -9,7 +9,7 @@ import pytest
 
 from floodmark.audit.effects.carried import complete_backfill
 from floodmark.audit.ledger.balance import refilled
-from floodmark.audit.ledger.story import Backfill, Epoch, Generation
+from floodmark.audit.ledger.generations import Backfill, Epoch, Generation
 
 RULE = json.dumps({"streams": {"a": {}, "b": {}}, "sinks": []})
 COUNTS = {name: dict.fromkeys(("read", "filtered", "dead", "late", "folded"), 0) for name in "ab"}
@@ -71,8 +71,8 @@ def test_a_backfill_may_have_read_before_or_after_a_correction() -> None:
         ({"rewrites": {"a": rewrite(line(2), line(4))}}, "stream a: the rewrite from version 2"),
         ({"rewrites": {"a": rewrite(line(4), line(4))}}, "stream a: the rewrite from version 4"),
         ({"rewrites": {"a": rewrite(line(3, "u"), line(4))}}, "stream a: the rewrite from version 3"),
-        ({"maxima": {"a": 4, "b": None}}, "the newest event time of a stream goes back"),
-        ({"maxima": {"b": None}}, "the newest event time of a stream goes back"),
+        ({"maxima": {"a": 4, "b": None}}, "stream a: its newest event time goes back"),
+        ({"maxima": {"b": None}}, "stream a: its newest event time goes back"),
     ],
 )
 def test_offsets_that_do_not_follow_are_found(changed: dict[str, Any], what: str) -> None:

@@ -14,8 +14,9 @@ from floodmark.audit.content.joined import total
 from floodmark.audit.content.recomputing import recompute
 from floodmark.audit.effects.effects import Effects
 from floodmark.audit.evidence import File, LogEntry, TableLog
+from floodmark.audit.ledger.generations import Epoch, Generation
 from floodmark.audit.ledger.named import Named
-from floodmark.audit.ledger.story import Epoch, Generation, Story
+from floodmark.audit.ledger.story import Story
 
 FIRST, SECOND, THIRD = [(1, 1, 0.1), (2, 2, None)], [(3, 3, 0.3)], [(4, 4, 2.5)]
 

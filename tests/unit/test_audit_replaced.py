@@ -13,8 +13,9 @@ from floodmark.audit.content.recomputing import recompute
 from floodmark.audit.content.rowhash import digest
 from floodmark.audit.effects.effects import Effects
 from floodmark.audit.evidence import File, LogEntry, TableLog
+from floodmark.audit.ledger.generations import Backfill
 from floodmark.audit.ledger.named import Named
-from floodmark.audit.ledger.story import Backfill, Story
+from floodmark.audit.ledger.story import Story
 
 SCHEMA = pa.schema([("stop", pa.timestamp("us", tz="UTC")), ("c", pa.int64()), ("v", pa.float64())])
 WENT = [(60, 1, 0.5), (120, 5, 0.1), (None, 6, None)]

@@ -14,7 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Restated
-from floodmark.core.protocol.records.head import Head, head_at, read_head
+from floodmark.core.protocol.records.following import head_at, read_head
+from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.headtext import head_from_text, head_to_text
 from floodmark.core.protocol.records.rows import (
     Commit,

@@ -26,7 +26,7 @@ from floodmark.cli.app import app
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.core.lifecycle.cleanup import CHECKPOINT_AFTER
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.records.rows import Commit, Counts, Pinned, Seal
+from floodmark.core.protocol.records.rows import FORMAT, Commit, Counts, Pinned, Seal
 from floodmark.core.protocol.recovery import app_id
 from floodmark.ledger.delta import datafiles, tables
 from floodmark.ledger.delta.damage import HINT, file_damage
@@ -207,7 +207,7 @@ def test_the_ledger_says_what_was_done_and_goes_on(flow: Flow) -> None:
     assert len(DeltaTable(flow.place.ledger).file_uris()) <= 2
     row = flow.ledger().rows[-1]
     body = json.loads(row.body)
-    assert (row.kind, row.run, body["what"], body["format"]) == ("life", "me", "maintained", 9)
+    assert (row.kind, row.run, body["what"], body["format"]) == ("life", "me", "maintained", FORMAT)
     assert body["tended"][f"sink/{flow.sink()}"]["compacted"] == EPOCHS
     assert "maintained" in call(flow, "epochs", "counted")
     an_epoch(flow, Ledger.open(flow.place.ledger, "after"))

@@ -12,10 +12,11 @@ from floodmark.audit.effects.accounts import Accounts, account_log, others_in, o
 from floodmark.audit.effects.effects import Effects
 from floodmark.audit.evidence import Finding, Row, TableLog, Tally, Verdict, worst
 from floodmark.audit.forgotten import forgotten
-from floodmark.audit.ledger.balance import balanced, excess_rejections, refilled, repeated_offsets
+from floodmark.audit.ledger.balance import balanced, deferred, excess_rejections, refilled, repeated_offsets
 from floodmark.audit.ledger.chain import chained, counted_rows, misshapen
+from floodmark.audit.ledger.generations import Generation
 from floodmark.audit.ledger.named import address_of, ids_of, named_in
-from floodmark.audit.ledger.story import Generation, Story
+from floodmark.audit.ledger.story import Story
 from floodmark.audit.targets import Targets, check_target
 from floodmark.redaction import redacted
 
@@ -65,6 +66,7 @@ def _generation(one: Generation) -> dict[str, Any]:
         "backfills": sum(backfill.result == "committed" for backfill in one.backfills),
         "attempts": sum(epoch.attempts for epoch in one.epochs),
         "sealed": one.seal is not None,
+        "deferred": 0 if one.seal is not None else len(one.outstanding),
         "abandoned_epochs": [epoch.number for epoch in ended if epoch.result == "abandoned"],
         "lost_epochs": [epoch.number for epoch in ended if epoch.result == "lost"],
         "rows": {part: sum(one.get(part, 0) for one in counts) for part in PARTS}
@@ -113,6 +115,7 @@ def _follow(certificate: Certificate, found: logreader.LedgerRead, root: str, ac
     certificate.findings += [*story.findings, *(one for epoch in story.epochs for one in balanced(epoch))]
     for generation in story.generations:
         certificate.findings += [*repeated_offsets(generation), *excess_rejections(generation), *refilled(generation)]
+        certificate.findings += deferred(generation)
     certificate.generations = story.generations
     story.moved = {**story.moved, **outboxes(story, root)}
     logs, unread = _logs(story, root, accounts, certificate.deep)

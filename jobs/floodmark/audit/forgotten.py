@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from floodmark.audit.effects.ledgertables import Tables
 from floodmark.audit.evidence import Finding, LogEntry, TableLog, live_rows_of
 from floodmark.audit.ledger.forgets import Forget
+from floodmark.audit.ledger.generations import Generation
 from floodmark.audit.ledger.named import Named, app_of
-from floodmark.audit.ledger.story import Generation
 
 
 def forgotten(tables: Tables, deep: bool) -> Iterator[Finding]:

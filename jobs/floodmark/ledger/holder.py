@@ -16,7 +16,7 @@ FLOCK = "hhqqi4x"
 
 def owner_file(lock: Path) -> Path:
     """The file beside the lock that names its holder."""
-    return lock.with_name("lock.owner")
+    return lock.with_name(f"{lock.name}.owner")
 
 
 def holder_pid(lock: Path) -> int | None:

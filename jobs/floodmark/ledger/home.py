@@ -46,6 +46,11 @@ class Home:
         return self.path / "lock"
 
     @property
+    def correcting(self) -> Path:
+        """The lock of the run that computes a correction. It goes on while other runs hold the rule's lock."""
+        return self.path / "correcting"
+
+    @property
     def late(self) -> str:
         return str(self.path / "late")
 

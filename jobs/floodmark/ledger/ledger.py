@@ -17,9 +17,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from floodmark.core.lifecycle.life import check_living
-from floodmark.core.protocol.records.backfills import Backfill, Backfilled
+from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Deferred
 from floodmark.core.protocol.records.chain import check_chained
-from floodmark.core.protocol.records.head import Head, follow, read_head
+from floodmark.core.protocol.records.following import follow, read_head
+from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.headtext import head_from_text, head_to_text
 from floodmark.core.protocol.records.rows import (
     RESTORE,
@@ -274,6 +275,11 @@ class Ledger(LedgerReader):
     def end_backfill(self, done: Backfilled) -> Head:
         head = self._living()
         return self._append_row("backfilled", done, head.generation, head.token, head.epoch, head.attempt)
+
+    def defer(self, found: Deferred) -> Head:
+        """Put the offsets behind rewrites of sources, which are to be corrected later."""
+        head = self._living()
+        return self._append_row("deferred", found, head.generation, head.token, head.epoch, head.attempt)
 
     def live(self, life: Life) -> Head:
         """Write a step of the rule's lifecycle; an open epoch or backfill stays open."""

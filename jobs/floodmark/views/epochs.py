@@ -27,7 +27,8 @@ def is_replay(head: Head, epoch: dict[str, Any]) -> bool | None:
 
 
 def epoch_entries(rows: list[Row], zone: bool, last: int) -> list[dict[str, Any]]:
-    """The `last` entries, oldest first: one for each epoch, ended or open, each seal, backfill and lifecycle change.
+    """The `last` entries, oldest first: one for each epoch, ended or open, each seal and backfill, rewrites that were
+    deferred, and each lifecycle change.
 
     An epoch or backfill that was open when its generation was sealed is discarded.
     A backfill whose intent is not among the rows is left out: only the intent describes it.
@@ -46,11 +47,11 @@ def _ended(entry: dict[str, Any], sealed: Collection[int]) -> dict[str, Any]:
 
 
 def _subject(row: Row) -> tuple[int, int, str, int]:
-    """The key of an entry: an epoch, a seal, a backfill by its number, or a lifecycle change."""
+    """The key of an entry: an epoch, a seal, a backfill by its number, deferred rewrites, or a lifecycle change."""
     if row.kind in BACKFILLS:
         return row.generation, row.epoch, "backfill", json.loads(row.body)["number"]
-    if row.kind == "life":
-        return row.generation, row.epoch, "life", row.seq
+    if row.kind in ("life", "deferred"):
+        return row.generation, row.epoch, row.kind, row.seq
     return row.generation, row.epoch, "seal" if row.kind == "seal" else "", 0
 
 
@@ -77,8 +78,8 @@ def _rewritten(one: Rewritten) -> dict[str, Any]:
 def _entry(row: Row, zone: bool) -> dict[str, Any]:
     entry: dict[str, Any] = dict.fromkeys((*COLUMNS, "failed"))
     entry |= {"epoch": row.epoch, "generation": row.generation, "at": row.at, "run": row.run, "attempts": row.attempt}
-    if row.kind == "seal":
-        return entry | {"result": "sealed", "attempts": None}
+    if row.kind in ("seal", "deferred"):
+        return entry | {"result": "sealed" if row.kind == "seal" else row.kind, "attempts": None}
     if row.kind == "life":
         life = Life.model_validate_json(row.body)
         return entry | {"result": f"{life.what} to {life.name}" if life.name else life.what, "attempts": None}

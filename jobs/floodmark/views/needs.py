@@ -104,7 +104,7 @@ def _need(reader: Reader, rule: Rule, root: Path) -> Need:
         return _pinned(reader, head)
     if rule.rebuild and head.open is None:
         return Need()
-    return _ahead(reader, head, corrects=_compares(rule.streams[reader.name]))
+    return _ahead(reader, head, corrects=_compares(rule.streams[reader.name]) or reader.name in head.deferred)
 
 
 def _compares(stream: Stream) -> bool:
@@ -131,7 +131,7 @@ def _to_land(reader: Reader, rule: Rule, root: Path) -> Need:
 def _ahead(reader: Reader, head: Head, corrects: bool) -> Need:
     """All data after the last committed epoch, so that of an open one, too. For an open backfill, all from the
     start. A rule that corrects rewrites compares with what it has read, the version before."""
-    line = head.lines_of(head.reads_from).get(reader.name, NOWHERE)
+    line = head.lines_needed.get(reader.name, NOWHERE)
     return Need() if line == NOWHERE else _beyond(reader, DeltaOffset.parse(line), corrects=corrects)
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from floodmark.core.rules.rule import Rule
     from floodmark_airflow.tries import Tries
 
+KINDS = ("backfill", "backfilled", "intent", "life")  # of rows that tell what a correction's run did
+
 
 @dataclass(frozen=True, kw_only=True)
 class Correct(Operation):
@@ -25,26 +27,32 @@ class Correct(Operation):
     skip: bool = asks(Flag("skip", "pass the commits over: neither what they remove nor what they add counts"))
 
     def preview(self, rule: Rule) -> str:
-        from floodmark.connectors.planning.rewrites import answered, pending
+        from floodmark.connectors.planning.rewrites import answered, unread
+        from floodmark.core.lifecycle.corrections import commits_of
 
         head = head_of(rule)
-        found = pending(rule, home_of(rule), head)
+        found = {name: commits_of(ones) for name, ones in head.deferred.items()}
+        for name, one in unread(rule, home_of(rule), head).items():
+            found[name] = [*found.get(name, []), *one.commits]
         if not found:
             raise AirflowSkipException("no row that the rule has read was removed or changed")
         answered(rule, home_of(rule), head, "skip" if self.skip else "correct")
-        commits = ", ".join(f"{commit} of stream {name}" for name, one in found.items() for commit in one.commits)
+        commits = ", ".join(f"{commit} of stream {name}" for name, ones in found.items() for commit in ones)
         return f"{'passing over' if self.skip else 'correcting after'} {commits}"
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
-        """A try may have passed a commit over in the epoch that it then committed."""
+        """A try may have passed a commit over in the epoch that it then committed, or given its correction up."""
         ledger = ledger_of(rule)
         rows = [row for row in ledger.rows if row.generation == ledger.begun.generation]
-        bodies = [(row, json.loads(row.body)) for row in rows if row.kind in ("backfill", "backfilled", "intent")]
+        bodies = [(row, json.loads(row.body)) for row in rows if row.kind in KINDS]
         begun = {body["number"] for row, body in bodies if row.kind == "backfill" and "rewrites" in body}
         ours = [body["number"] for row, body in bodies if row.kind == "backfilled" and row.run in tries]
         corrected = [number for number in ours if number in begun]
         skipped = [row.epoch for row, body in bodies if row.kind == "intent" and "skipped" in body and row.run in tries]
         committed = [epoch for epoch in skipped if epoch <= ledger.begun.epoch]
+        given_up = [body["streams"] for row, body in bodies if body.get("what") == "skipped" and row.run in tries]
+        if self.skip and given_up:
+            return f"the rewrites of {', '.join(given_up[-1])} will not be corrected"
         if self.skip:
             return f"epoch {committed[-1]} has passed them over" if committed else None
         return f"correction {corrected[-1]} is committed" if corrected else None

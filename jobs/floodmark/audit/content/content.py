@@ -20,8 +20,8 @@ from floodmark.audit.content.vectors import unmarked
 from floodmark.audit.effects.partitions import constant
 from floodmark.audit.evidence import File, Finding, LogEntry, TableLog
 from floodmark.audit.ledger.expected import misfiled
+from floodmark.audit.ledger.generations import Backfill, Epoch
 from floodmark.audit.ledger.named import Named
-from floodmark.audit.ledger.story import Backfill, Epoch
 from floodmark.audit.logreader import store_of
 from floodmark.redaction import redacted
 

@@ -8,8 +8,8 @@ from floodmark.audit.effects.moves import Allowance
 from floodmark.audit.effects.sinktables import PREFIX, Sink, Sinks
 from floodmark.audit.effects.undone import is_allowed, is_undo
 from floodmark.audit.evidence import LogEntry, TableLog, Tally
+from floodmark.audit.ledger.generations import Epoch, Generation
 from floodmark.audit.ledger.named import ATTEMPTS, BACKFILLS, SEAL, Named
-from floodmark.audit.ledger.story import Epoch, Generation
 
 
 def is_forget(entry: LogEntry, table: str, ledger: str) -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 
 from floodmark.audit.effects.sinktables import Sinks
 from floodmark.audit.evidence import Finding, LogEntry
+from floodmark.audit.ledger.generations import Backfill, Epoch
 from floodmark.audit.ledger.named import ATTEMPTS, BACKFILLS, Named
-from floodmark.audit.ledger.story import Backfill, Epoch
 
 OWN = ("late", "dead")
 DIGESTS = ("digest", "results")  # of a commit's rows, in its metadata

@@ -15,13 +15,14 @@ from floodmark.audit.effects.sinktables import PREFIX, tables_of
 from floodmark.audit.effects.undone import undone, unnamed
 from floodmark.audit.effects.unnamed import Unnamed
 from floodmark.audit.evidence import Finding, LogEntry, TableLog
+from floodmark.audit.ledger.generations import Generation
 from floodmark.audit.ledger.named import (
     Named,
     app_of,
     ids_of,
     named_in,
 )
-from floodmark.audit.ledger.story import Generation, Story
+from floodmark.audit.ledger.story import Story
 
 
 @dataclass

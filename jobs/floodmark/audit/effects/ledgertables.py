@@ -11,6 +11,7 @@ from floodmark.audit.effects.moves import LogReplay, replay_log
 from floodmark.audit.effects.sinktables import PREFIX, Sinks, tables_of
 from floodmark.audit.evidence import TableLog
 from floodmark.audit.ledger.forgets import Forget
+from floodmark.audit.ledger.generations import Epoch, Generation
 from floodmark.audit.ledger.named import (
     Named,
     address_of,
@@ -18,7 +19,7 @@ from floodmark.audit.ledger.named import (
     ids_of,
     named_in,
 )
-from floodmark.audit.ledger.story import Epoch, Generation, Story
+from floodmark.audit.ledger.story import Story
 
 
 @dataclass

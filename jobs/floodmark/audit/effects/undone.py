@@ -8,8 +8,8 @@ from typing import Any
 from floodmark.audit.effects.moves import Problems
 from floodmark.audit.effects.sinktables import PREFIX, Sinks
 from floodmark.audit.evidence import Finding, LogEntry, TableLog
+from floodmark.audit.ledger.generations import Epoch, Generation
 from floodmark.audit.ledger.named import ATTEMPTS, BACKFILLS, SEAL, ids_of
-from floodmark.audit.ledger.story import Epoch, Generation
 
 Keys = set[tuple[str, str]]
 

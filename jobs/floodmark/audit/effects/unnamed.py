@@ -13,6 +13,7 @@ from floodmark.audit.effects.moves import Allowance, LogReplay, unbalanced
 from floodmark.audit.effects.sinktables import PREFIX
 from floodmark.audit.effects.undone import is_undo, reversed_by
 from floodmark.audit.evidence import Finding, LogEntry, TableLog
+from floodmark.audit.ledger.generations import Generation
 from floodmark.audit.ledger.named import (
     ATTEMPTS,
     BACKFILLS,
@@ -20,7 +21,6 @@ from floodmark.audit.ledger.named import (
     Named,
     adopted_from,
 )
-from floodmark.audit.ledger.story import Generation
 
 
 @dataclass

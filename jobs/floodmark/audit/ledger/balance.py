@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from floodmark.audit.evidence import Finding
 from floodmark.audit.ledger.expected import misled, misled_results
-from floodmark.audit.ledger.story import Backfill, Epoch, Generation
+from floodmark.audit.ledger.generations import Backfill, Epoch, Generation
 
 NOWHERE = "-"
 PARTS = ("filtered", "dropped", "dead", "late", "folded")
@@ -50,19 +50,27 @@ def refilled(generation: Generation) -> Iterator[Finding]:
             yield Finding("broken", f"backfill {backfill.number}: {what}", backfill.generation, backfill.epoch)
 
 
+def deferred(generation: Generation) -> Iterator[Finding]:
+    """Faults of rows that defer rewrites: the offsets are behind these, and no other moves."""
+    for one in generation.deferrals:
+        for what in _behind_rewrites(generation.streams, one.before, one.body):
+            yield Finding("broken", what, generation.number, one.epoch)
+
+
 def _statuses(generation: Generation, backfill: Backfill) -> list[Mapping[str, Any]]:
-    """Where its sources may be: where the epoch ended, or a correction after it, older than the backfill."""
-    upto, numbers = backfill.intent["upto"], range(1, backfill.number + 1)
-    found = [generation.ended_at(upto, number) for number in numbers]
-    return found[-1:] if backfill.rewrites else found
+    """Where its sources may be: where the epoch ended, or behind what moved them before the backfill began."""
+    found = generation.statuses_at(backfill.intent["upto"], backfill.number)
+    return found[-1:] if backfill.rewrites and not backfill.is_deferred else found
 
 
 def _refilled(backfill: Backfill, ended: Sequence[Mapping[str, Any]], late: Mapping[str, int]) -> Iterator[str]:
     body = backfill.intent
-    if backfill.rewrites:
-        yield from _behind_rewrites(backfill, ended[-1])
+    if backfill.rewrites and not backfill.is_deferred:
+        yield from _behind_rewrites(backfill.rule["streams"], ended[-1], body)
     elif all(_lines(body) != _lines(one) for one in ended):
         yield f"its sources are not where epoch {body['upto']} ended"
+    if backfill.rewrites:
+        yield from _newest_times(ended[0]["maxima"] if backfill.is_deferred else ended[-1]["maxima"], body["maxima"])
     yield from (what for _, what in _parts(body["counts"]))
     yield from misled(backfill.rule, body["counts"], dead=False)
     yield from misled_results(backfill.rule, body.get("expected", {}))
@@ -72,20 +80,24 @@ def _refilled(backfill: Backfill, ended: Sequence[Mapping[str, Any]], late: Mapp
             yield f"stream {name}: {rows} late rows were restated, more than were late, or folded and dropped"
 
 
-def _behind_rewrites(backfill: Backfill, before: Mapping[str, Any]) -> Iterator[str]:
-    """Faults of a correction's offsets: those of the rewritten streams are behind the rewrites, no others move."""
-    moves = zip(backfill.rule["streams"], _lines(before), _lines(backfill.intent), strict=True)
+def _behind_rewrites(streams: Iterable[str], before: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[str]:
+    """Faults of a row's offsets: those of the rewritten streams are behind the rewrites, no others move."""
+    moves = zip(streams, _lines(before), _lines(body), strict=True)
     for name, one, other in moves:
-        rewrite = backfill.rewrites.get(name)
+        rewrite = body["rewrites"].get(name)
         if other != (one if rewrite is None else rewrite["upto"]):
             yield f"stream {name}: its offset is not where the rewrites have left it"
         if rewrite is not None:
             was, since, upto = (_place(line) for line in (one, rewrite["since"], rewrite["upto"]))
             if not was.table == since.table == upto.table or not was.version <= since.version < upto.version:
                 yield f"stream {name}: the rewrite from {_shown(since)} to {_shown(upto)} does not follow {_shown(was)}"
-    maxima = backfill.intent["maxima"]
-    if any(at is not None and (maxima.get(name) is None or maxima[name] < at) for name, at in before["maxima"].items()):
-        yield "the newest event time of a stream goes back"
+
+
+def _newest_times(before: Mapping[str, int | None], after: Mapping[str, int | None]) -> Iterator[str]:
+    for name, at in before.items():
+        reached = after.get(name)
+        if at is not None and (reached is None or reached < at):
+            yield f"stream {name}: its newest event time goes back"
 
 
 def _lines(body: Mapping[str, Any]) -> list[str]:

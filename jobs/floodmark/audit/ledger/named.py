@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from floodmark.audit.evidence import Finding
-from floodmark.audit.ledger.story import Backfill, Generation
+from floodmark.audit.ledger.generations import Backfill, Generation
 
 ATTEMPTS = 1 << 20  # app versions of one epoch
 BACKFILLS = 1 << 19  # app versions of an epoch from here on belong to the backfills after it

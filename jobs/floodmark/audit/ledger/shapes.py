@@ -83,5 +83,10 @@ def check_backfill(body: Mapping[str, Any]) -> None:
     _ = [digest[name] for digest in digests for name in ("rows", "high", "low")]
 
 
+def check_deferred(body: Mapping[str, Any]) -> None:
+    """The same for rewrites that are deferred."""
+    _ = body["entry"].split("\n"), [(str(one["since"]), str(one["upto"])) for one in body["rewrites"].values()]
+
+
 def sinks_back(before: int | None, after: int | None) -> bool:
     return before is not None and (after is None or after < before)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from floodmark.audit.evidence import Finding, Row
 from floodmark.audit.ledger.chain import NEWEST_FORMAT, broken, intent_hash, lacks_digests, sha
-from floodmark.audit.ledger.forgets import Forget, follow
+from floodmark.audit.ledger.deferrals import Deferral
+from floodmark.audit.ledger.forgets import follow
+from floodmark.audit.ledger.generations import Backfill, Epoch, Generation
 from floodmark.audit.ledger.shapes import (
     check_backfill,
     check_counts,
+    check_deferred,
     check_entry,
     check_rule,
     check_tables,
@@ -22,92 +24,6 @@ from floodmark.audit.ledger.shapes import (
     sinks_back,
     whole,
 )
-
-
-@dataclass
-class Intended:
-    """`result`: committed, lost, abandoned or open. `intent`, `end`: bodies of its intent row and of the row that ended
-    it. `moved`: the later addresses of tables, by id, when its intent was written first."""
-
-    generation: int
-    number: int
-    intent: Mapping[str, Any]
-    intent_hash: str
-    attempts: int
-    moved: Mapping[str, str]
-    result: str = "open"
-    end: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def rule(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.intent["rule"])
-        return found
-
-
-@dataclass(kw_only=True)
-class Epoch(Intended):
-    """`before`: body of the row that ended the epoch before it. `abandoning`: a row has announced that it is to be
-    undone. `undigested`: the first attempts, by code whose commits name no digests."""
-
-    before: Mapping[str, Any]
-    abandoning: bool = False
-    undigested: int = 0
-
-
-@dataclass(kw_only=True)
-class Backfill(Intended):
-    """`epoch`: the one before it."""
-
-    epoch: int
-
-    @property
-    def rewrites(self) -> Mapping[str, Any]:
-        """By stream, the rewrite of its source that a correction follows; none of a backfill."""
-        return dict(self.intent.get("rewrites", {}))
-
-    @property
-    def keys(self) -> Mapping[str, int]:
-        """How many results or keys it has replaced in each table; none where it replaced an interval."""
-        return dict(self.intent.get("keys", {}))
-
-    def intervals(self, table: str) -> tuple[str, list[tuple[int, int]]]:
-        """The column, and the bounds of each part that it replaces in a table, in the values of that column."""
-        body = self.intent.get("state", {}).get(table) or self.intent
-        edges = (body["begin"], *(at for gap in body.get("gaps", ()) for at in gap), body["end"])
-        found = [at + body.get("shift", 0) for at in edges]
-        return str(body["column"]), list(zip(found[::2], found[1::2], strict=True))
-
-
-@dataclass
-class Generation:
-    """`begun`: body of the row that began it; `seal`: of the row that ended it, if any."""
-
-    number: int
-    token: str
-    begun: Mapping[str, Any]
-    epochs: list[Epoch] = field(default_factory=list)
-    backfills: list[Backfill] = field(default_factory=list)
-    forgets: list[Forget] = field(default_factory=list)
-    seal: Mapping[str, Any] | None = None
-
-    @property
-    def is_forgetting(self) -> bool:
-        """Whether a forget has not ended."""
-        return bool(self.forgets) and self.forgets[-1].is_open
-
-    @property
-    def last(self) -> Mapping[str, Any]:
-        """Its status: the body of the newest row that ended an epoch, or that began the generation."""
-        return self.ended_at(len(self.epochs))
-
-    def ended_at(self, epoch: int, before: int | None = None) -> Mapping[str, Any]:
-        """The same as of the end of an epoch, and of the corrections that follow it; `before`: only of older ones."""
-        ended = [one for one in self.epochs[:epoch] if one.result != "open"]
-        found, number = (ended[-1].end, ended[-1].number) if ended else (self.begun, 0)
-        for one in self.backfills:
-            if one.rewrites and one.result == "committed" and one.epoch == number and one.number < (before or 1 << 63):
-                found = {**found, **{name: one.intent[name] for name in ("entry", "maxima")}}
-        return found
 
 
 class Story:
@@ -153,6 +69,9 @@ class Story:
     def _fault(self, row: Row, what: str) -> None:
         self.findings.append(broken(row, what))
 
+    def _faults(self, row: Row, whats: Iterable[str]) -> None:
+        self.findings += [broken(row, what) for what in whats]
+
     def _follow(self, row: Row, body: Mapping[str, Any]) -> None:
         if self._retired and row.kind != "life":
             self._fault(row, f"a {row.kind} of a rule that was retired")
@@ -172,10 +91,10 @@ class Story:
             self._fault(row, f"a {row.kind} after a failed check, without a decision about it")
         if self._now.is_forgetting and row.kind != "seal":
             self._fault(row, f"a row ({row.kind}) while forget {len(self._now.forgets)} was open")
-        of_backfill = row.kind in ("backfill", "backfilled")
-        if self._filling is not None and not of_backfill and row.kind != "seal":
+        between = row.kind in ("backfill", "backfilled", "deferred")
+        if self._filling is not None and row.kind not in ("backfill", "backfilled", "seal"):
             self._fault(row, f"a row ({row.kind}) while backfill {self._filling.number} was open")
-        if of_backfill and (self._open is not None or row.epoch != len(self._now.epochs)):
+        if between and (self._open is not None or row.epoch != len(self._now.epochs)):
             self._fault(row, f"a row ({row.kind}) that is not between epoch {row.epoch} and the next")
         if self._open is not None and self._open.abandoning and row.kind not in ("abandoned", "seal"):
             self._fault(row, f"a {row.kind} of epoch {row.epoch}, which was to be abandoned")
@@ -188,6 +107,7 @@ class Story:
             "seal": self._seal,
             "backfill": self._fill,
             "backfilled": self._filled,
+            "deferred": self._defer,
         }[row.kind](row, body)
 
     @property
@@ -305,6 +225,13 @@ class Story:
         check_written(body)
         _ = [whole(body["removed"][table]) for table in body["tables"]]
         backfill.result, backfill.end = "committed", body
+        if backfill.is_deferred:
+            self._faults(row, self._now.outstanding.correct(backfill.rewrites))
+
+    def _defer(self, row: Row, body: Mapping[str, Any]) -> None:
+        check_deferred(body)
+        self._now.deferrals.append(Deferral(row.epoch, len(self._now.backfills), body, self._now.last))
+        self._now.outstanding.defer(body["rewrites"])
 
     def _seal(self, row: Row, body: Mapping[str, Any]) -> None:
         _ = whole(body["successor"]), str(body["token"])
@@ -315,8 +242,10 @@ class Story:
         what = body["what"]
         if what in ("forgetting", "forgot"):
             busy = self._is_open or self._dropping or self._now.seal is not None
-            self.findings += [broken(row, fault) for fault in follow(self._now.forgets, row, body, busy)]
+            self._faults(row, follow(self._now.forgets, row, body, busy))
             return
+        if what == "skipped":
+            self._faults(row, self._now.outstanding.skip(body["streams"]))
         due = {
             "retired": not self._retired,
             "returned": self._retired and not self._dropping,
@@ -328,6 +257,7 @@ class Story:
             "failed": bool(body.get("said")) and self._is_open,
             "recheck": self._failed and self._is_open,
             "redelivered": not self._dropping and self._now.seal is None,
+            "skipped": self._filling is None and self._now.seal is None,
         }
         if not due[what]:
             self._fault(row, f"a rule that is {what} at a moment when it cannot be")

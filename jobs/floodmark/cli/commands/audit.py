@@ -61,6 +61,8 @@ def _show(found: Certificate) -> None:
         rows = ", ".join(f"{count} {part}" for part, count in facts["rows"].items())
         ended = f"{facts['epochs']} epochs in {facts['attempts']} attempts{', sealed' if facts['sealed'] else ''}"
         ended += f", {facts['backfills']} backfilled" if facts["backfills"] else ""
+        deferred = facts["deferred"]
+        ended += f", {deferred} rewrites of sources have yet to be corrected" if deferred else ""
         output.say(f"generation {facts['generation']}: {ended}; rows: {rows}; {facts['output']} results")
     tallies = sorted(found.tables.items())
     output.table(

@@ -76,7 +76,7 @@ def correct(
         return output.print_json(facts) if change.as_json else _say_expected(facts)
     if readers.folded:
         rulechange.confirm(change.yes, "correct asks for confirmation before it replaces rows that other rules read")
-    facts = _facts(name, with_spark(rule, master, lambda session: _job(session, rule, change).run()))
+    facts = _facts(name, with_spark(rule, master, lambda session: _job(session, rule, change).run(skip)))
     return output.print_json(facts | {"downstream": readers.facts()}) if change.as_json else _say_done(facts)
 
 
@@ -134,7 +134,8 @@ def _say_expected(facts: dict[str, Any]) -> None:
 
 def _facts(rule: str, report: RunReport) -> dict[str, Any]:
     """What the run did."""
-    skipped = [commit for epoch in report.epochs for commits in epoch.skipped.values() for commit in commits]
+    skipped = [commit for commits in report.skipped.values() for commit in commits]
+    skipped += [commit for epoch in report.epochs for commits in epoch.skipped.values() for commit in commits]
     corrections = [vars(one) for one in report.corrections]
     return {"rule": rule, "done": True, "corrections": corrections, "skipped": skipped, "epochs": len(report.epochs)}
 

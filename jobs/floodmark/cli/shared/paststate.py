@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from floodmark.core.protocol.records.head import head_at
+from floodmark.core.protocol.records.following import head_at
 from floodmark.errors import HistoryGone, Refused
 from floodmark.ledger.delta import datafiles, tables
 from floodmark.views.contents.statetables import StateTable, state_in, state_tables

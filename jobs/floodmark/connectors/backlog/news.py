@@ -18,6 +18,7 @@ from floodmark.core.protocol.recovery import Gate, at_the_gate, check_unfailed
 from floodmark.core.protocol.ticks import tick_target
 from floodmark.core.text.addresses import identity
 from floodmark.errors import RunFailed
+from floodmark.ledger.holder import holder_pid
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
@@ -131,6 +132,8 @@ def _why(rule: Rule, home: Home, ledger: LedgerReader | None, seen: dict[str, st
     fresh = [name for name, behind in _behind(rule, home, head, seen).items() if behind]
     if fresh:
         return f"new data in {', '.join(fresh)}"
+    if head.deferred and holder_pid(home.correcting) is None:
+        return f"rewrites of {', '.join(head.deferred)} are to be corrected"
     if watermark_due(rule, head) is not None:
         return "a correction has brought newer rows, so windows may be final"
     return None

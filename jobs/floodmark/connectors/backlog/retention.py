@@ -23,7 +23,7 @@ def limits(rule: Rule, home: Home, head: Head) -> dict[str, Limit]:
     found: dict[str, Limit] = {}
     if rule.rebuild:
         return found
-    lines = head.lines_of(head.reads_from)
+    lines = head.lines_needed
     for name, source in sources(rule, home).items():
         line = lines.get(name, NOWHERE)
         limit = None if line == NOWHERE else nearest(source.forgets(line, time.time_ns() // 1000))

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from floodmark.connectors.delta.expiry import expiring
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.source import DeltaSource
-from floodmark.connectors.ports.source import Rewrite
+from floodmark.core.protocol.records.backfills import Rewrite
 from floodmark.core.sql.tree.names import has_feed
 from floodmark.core.text.ddl import columns_of, delta_name
 from floodmark.core.text.tablenames import about

@@ -16,8 +16,9 @@ from deltalake import DeltaTable
 
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.source import DeltaSource
-from floodmark.connectors.ports.source import MALFORMED, Backlog, Rewrite
+from floodmark.connectors.ports.source import MALFORMED, Backlog
 from floodmark.core.protocol.entry import compact
+from floodmark.core.protocol.records.backfills import Rewrite
 from floodmark.core.rules.model import Stream
 from floodmark.core.text.tablenames import about
 from floodmark.errors import HistoryGone

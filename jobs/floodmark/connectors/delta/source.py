@@ -23,9 +23,10 @@ from floodmark.connectors.delta.rewrites import (
     newest_alike,
     rewriting,
 )
-from floodmark.connectors.ports.source import Backlog, Planned, Rewrite
+from floodmark.connectors.ports.source import Backlog, Planned
 from floodmark.core.committimes import first_from
 from floodmark.core.lifecycle.retention import Limit
+from floodmark.core.protocol.records.backfills import Rewrite
 from floodmark.core.text.addresses import location
 from floodmark.core.text.tablenames import about, about_table
 from floodmark.errors import HistoryGone, NotThereYet
@@ -122,7 +123,7 @@ class DeltaSource(Planned):
             raise self._forgotten_entry(version)
         ends = (commits[0].version, commits[-1].version + 1)
         begin, end = (DeltaOffset(at.table_id, version, -1, False).line() for version in ends)
-        return Rewrite(begin, end, tuple(described(self.address, commit) for commit in commits))
+        return Rewrite(since=begin, upto=end, commits=tuple(described(self.address, one) for one in commits))
 
     def passed_over(self, begin: str, end: str) -> tuple[str, ...]:
         at, upto = DeltaOffset.parse(begin), DeltaOffset.parse(end).newest_read

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.ports.registry import sources
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.backfills import Deferred
 from floodmark.core.protocol.ticks import due_watermark
 from floodmark.core.rules.checks.recomputing import check_rewrites
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
-    from floodmark.connectors.ports.source import Rewrite
-    from floodmark.core.protocol.entry import Entry
+    from collections.abc import Mapping
+
+    from floodmark.core.protocol.records.backfills import Rewrite
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.model import OnRewrite
     from floodmark.core.rules.rule import Rule
@@ -25,7 +28,7 @@ def spans_rewrite(rule: Rule, home: Home, begin: Entry, end: Entry) -> bool:
     return any(source.rewrite(one, other) is not None for source, one, other in corrected)
 
 
-def pending(rule: Rule, home: Home, head: Head) -> dict[str, Rewrite]:
+def unread(rule: Rule, home: Home, head: Head) -> dict[str, Rewrite]:
     """By stream that does not skip rewrites, the first beyond what was read, whatever the rule does about it."""
     return _beyond(rule, home, head, "stop", "correct")
 
@@ -33,6 +36,15 @@ def pending(rule: Rule, home: Home, head: Head) -> dict[str, Rewrite]:
 def rewrites(rule: Rule, home: Home, head: Head) -> dict[str, Rewrite]:
     """Those of them that the rule corrects. The logs of other streams are not read: each run asks."""
     return _beyond(rule, home, head, "correct")
+
+
+def deferred(rule: Rule, home: Home, head: Head, found: Mapping[str, Rewrite]) -> Deferred:
+    """The ledger's record of these rewrites. All rows before them are folded."""
+    lines, read = head.lines | {name: one.upto for name, one in found.items()}, sources(rule, home)
+    entry = Entry(head.entry.clock_ms, tuple(lines[name] for name in rule.streams))
+    sums = head.log_sums | {name: read[name].log_sum(lines[name]) for name in found}
+    known = {name: one for name, one in sums.items() if one is not None}
+    return Deferred(entry=entry.text(), rewrites=dict(found), log_sums=known)
 
 
 def _beyond(rule: Rule, home: Home, head: Head, *answers: OnRewrite) -> dict[str, Rewrite]:
@@ -57,7 +69,7 @@ def answered(rule: Rule, home: Home, head: Head, answer: OnRewrite) -> Rule:
 
     Raises Refused where the answer is none for such a rule.
     """
-    stopped = [name for name in pending(rule, home, head) if rule.streams[name].on_rewrite == "stop"]
+    stopped = [name for name in unread(rule, home, head) if rule.streams[name].on_rewrite == "stop"]
     answers = {name: rule.streams[name].model_copy(update={"on_rewrite": answer}) for name in stopped}
     found = rule.model_copy(update={"streams": {**rule.streams, **answers}})
     for _, problem in check_rewrites(found):

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from floodmark.core.protocol.records.backfills import Rewrite
 from floodmark.core.text.tablenames import about
 from floodmark.errors import HistoryGone
 
@@ -36,18 +37,6 @@ class Backlog:
     unit: str
     text: str
     facts: Mapping[str, object]
-
-
-@dataclass(frozen=True)
-class Rewrite:
-    """Commits in a row that remove or change rows. `since`: the offset before them, `upto`: the one after them.
-
-    commits: what each is, for people.
-    """
-
-    since: str
-    upto: str
-    commits: tuple[str, ...]
 
 
 class Source(Protocol):

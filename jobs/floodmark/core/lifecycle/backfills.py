@@ -88,12 +88,17 @@ def requested_interval(rule: Rule, head: Head, begin: int, end: int, shown: Show
     window = window_of(rule)
     _check_bounds(begin, end, window, shown)
     interval = Interval.of(rule, begin, end)
-    watermark = rule.late_below(head.watermark)
-    timed = all(stream.lateness_us is not None for stream in rule.streams.values())  # of another no row is ever late
-    final = timed and watermark is not None and interval.high + _waiting(rule) <= watermark
+    final = is_final(rule, interval.high, head.watermark)
     if window is not None and not final:
-        raise Refused(_not_final(rule, interval, watermark, shown))
+        raise Refused(_not_final(rule, interval, rule.late_below(head.watermark), shown))
     return replace(interval, final=final)
+
+
+def is_final(rule: Rule, high: int, watermark: int | None) -> bool:
+    """Whether no later epoch writes results that depend only on rows of event times before `high`."""
+    timed = all(stream.lateness_us is not None for stream in rule.streams.values())  # of another no row is ever late
+    late_below = rule.late_below(watermark)
+    return timed and late_below is not None and high + _waiting(rule) <= late_below
 
 
 def _waiting(rule: Rule) -> int:
@@ -187,13 +192,17 @@ def is_still_valid(interval: Interval, basis: Head, now: Head) -> bool:
     asked: of `basis`. An interval that has become final since may have got rows that were not computed. Once a stream
     has gained a column, the computed results lack it. Once rows are forgotten, a retry counts other late and dead ones.
     """
-    if (basis.generation, basis.token, basis.columns) != (now.generation, now.token, now.columns):
-        return False
-    if basis.forgets != now.forgets:
+    if not same_tables(basis, now):
         return False
     since = [span for number, span in now.backfills.items() if number not in basis.backfills]
     overlapped = any(span.begin < interval.end and interval.begin < span.end for span in since)
     return not overlapped and (interval.final or basis.epoch == now.epoch)
+
+
+def same_tables(basis: Head, now: Head) -> bool:
+    """Whether both are of one generation, with the same columns of its streams and the same rows forgotten."""
+    names = ("generation", "token", "columns", "forgets")
+    return all(getattr(basis, name) == getattr(now, name) for name in names)
 
 
 def check_text(rule: Rule, basis: Head, now: Head) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from floodmark.core.lifecycle.backfills import Interval, reach_of, reasons_in_sinks, window_of
-from floodmark.core.protocol.records.backfills import Rewritten
+from floodmark.core.lifecycle.backfills import Interval, is_final, reach_of, reasons_in_sinks, same_tables, window_of
+from floodmark.core.protocol.records.backfills import Backfill, Restated, Rewrite, Rewritten
 from floodmark.core.protocol.records.head import Head
+from floodmark.core.rules.checks.recomputing import has_keys
 from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.windows import Grid, Reach
 from floodmark.errors import Refused
@@ -90,6 +91,29 @@ def check_correctable(rule: Rule, head: Head) -> None:
             f"Instead, `floodmark reset {rule.rule}` recomputes everything from the start of the input, and "
             "`on_rewrite: skip` at the stream passes such commits over"
         )
+
+
+def still_valid(rule: Rule, done: Backfill, basis: Head, now: Head) -> bool | None:
+    """Whether a correction that was computed as of the head `basis` may be put into the tables as of `now`.
+
+    None: it may if no row that epochs have folded since touches it.
+    """
+    if not same_tables(basis, now) or basis.backfills.keys() != now.backfills.keys():
+        return False
+    if basis.epoch == now.epoch or (not has_keys(rule) and (done.is_empty or _was_final(rule, done, basis))):
+        return True
+    closed = rule.query.windows and basis.watermark != now.watermark  # results may have become final that it lacks
+    reads_more = basis.replays != now.replays or basis.deferred != now.deferred
+    return False if closed or reads_more else None
+
+
+def _was_final(rule: Rule, done: Restated, basis: Head) -> bool:
+    return is_final(rule, done.high, basis.watermark)
+
+
+def commits_of(rewrites: Iterable[Rewrite]) -> list[str]:
+    """The commits of these rewrites, for people."""
+    return [commit for one in rewrites for commit in one.commits]
 
 
 def counts_of(rewrites: Mapping[str, Rewritten]) -> tuple[int, int]:

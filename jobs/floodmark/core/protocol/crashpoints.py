@@ -62,7 +62,8 @@ BACKFILL_POINTS = (
     "backfill.commit.before",
     "backfill.commit.after",
 )
-CORRECTION_POINTS = (*BACKFILL_POINTS[1:], "backfill.state.before", "backfill.state.after")  # a run computes it itself
+DEFER_POINTS = ("defer.before", "defer.after")  # of rewrites that a correction is to follow
+CORRECTION_POINTS = (*DEFER_POINTS, *BACKFILL_POINTS, "backfill.state.before", "backfill.state.after")
 LIFE_POINTS = (
     "recheck.before",
     "recheck.after",

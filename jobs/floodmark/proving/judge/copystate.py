@@ -6,7 +6,8 @@ from collections.abc import Collection
 from functools import cached_property
 
 from floodmark.audit.ledger.balance import places
-from floodmark.audit.ledger.story import Epoch, Generation, Story
+from floodmark.audit.ledger.generations import Epoch, Generation
+from floodmark.audit.ledger.story import Story
 from floodmark.audit.logreader import read_ledger
 from floodmark.connectors.relay.holding import held_by
 from floodmark.core.rules.sinks.sinkcolumns import STAMPS

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.core.lifecycle.zones import zoned
-from floodmark.core.protocol.records.head import Head, head_at
+from floodmark.core.protocol.records.following import head_at
+from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.rule import Expectation, Rule, Sink, Stream
 from floodmark.core.rules.sinks.sinkcolumns import QUARANTINE_COLUMNS
 from floodmark.core.sql.words.lexis import quoted

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pyspark.sql import SparkSession
 
 from floodmark.connectors.backlog.news import rebuild_due
 from floodmark.connectors.delta.sink import check_partitions
 from floodmark.connectors.places import check_same_sinks, is_moved, text_now
-from floodmark.connectors.ports.source import Rewrite
 from floodmark.connectors.preflight import check_replaced, check_sinks_exist
+from floodmark.core.lifecycle.backfills import check_text
 from floodmark.core.lifecycle.changes import check_state_columns
-from floodmark.core.lifecycle.corrections import counts_of
+from floodmark.core.lifecycle.corrections import commits_of, counts_of
 from floodmark.core.lifecycle.life import check_not_forgetting
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.records.backfills import Backfill
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import Lost, total
+from floodmark.core.protocol.records.rows import Life, Lost, total
 from floodmark.core.protocol.recovery import Gate, at_the_gate, check_unfailed
 from floodmark.core.protocol.ticks import tick
 from floodmark.core.rules.rule import Rule
@@ -29,6 +27,7 @@ from floodmark.spark.rule import abandoning, evolution, generation, landing
 from floodmark.spark.rule.analysis import analyse, frozen_columns, gained
 from floodmark.spark.rule.backfill import backfilling, correcting
 from floodmark.spark.rule.backfill.backfilling import BackfillResult, Recomputed
+from floodmark.spark.rule.backfill.validity import is_valid
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import CorrectionReport, RunReport
 from floodmark.spark.rule.generation import Plan
@@ -50,17 +49,22 @@ class HeldRule:
         self._root, self._rule, self._home, self._ledger = root, rule, home, ledger
         self._report, self._has_begun = report, begun
         self.drainer = drainer
-        drainer.correct, drainer.land = self._correct, self._land
+        drainer.land = self._land
+        self._fit: tuple[SparkSession, Plan] | None = None
         self.backfill: BackfillResult | None = None  # the open backfill that this run finished
 
     @property
     def head(self) -> Head:
         return self.drainer.head
 
-    def work(self) -> None:
-        """Finish what is open, then drain what is new."""
-        if not self.recover():
-            self._plan_new()
+    def work(self, skips: bool = False) -> None:
+        """Finish what is open, then drain what is new. `skips`: deferred rewrites are not to be corrected."""
+        if self.recover(go_on=not skips):
+            return
+        if skips and self.head.deferred:
+            self._report.skipped = {name: commits_of(ones) for name, ones in self.head.deferred.items()}
+            self._ledger.live(Life(what="skipped", streams=tuple(self.head.deferred)))
+        self._plan_new()
 
     def recover(self, go_on: bool = True) -> bool:
         """Finish what is open. True if that continued to the end of the input, which `go_on` allows.
@@ -131,15 +135,28 @@ class HeldRule:
         self.backfill = backfilling.replace_interval(done, self._home, self._ledger)
         done.release()
 
-    def _correct(self, session: SparkSession, plan: Plan, rewrites: Mapping[str, Rewrite]) -> None:
-        """Correct rewrites of sources, by stream. All rows before them are folded."""
-        done = correcting.compute(session, plan, self._home, self.head, rewrites, self.drainer.now_us() // 1000)
+    def plan_now(self) -> tuple[SparkSession, Plan]:
+        """The current rule's session and plan, as this run has used them for epochs if it had any."""
+        return self._fit or analyse(self._root, self._rule, self._home, self.head)
+
+    def correct(self, done: Recomputed, basis: Head) -> None:
+        """Replace what a correction has computed as of `basis`; computed again if the rule's epochs have touched it."""
+        if not _is_deferred(done.intent, self.head):
+            return  # another run has corrected or skipped them
+        session, plan = done.session, done.plan
+        if self.head.seq != basis.seq:
+            check_text(plan.rule, basis, self.head)
+            session, plan = self.fit_to_go_on()
+            if not is_valid(done, self._home, basis, self.head):
+                done.release()
+                done = correcting.compute(session, plan, self._home, self.head, self.drainer.now_us() // 1000)
         with self.drainer.remembered(plan.rule.rule):
             found = backfilling.replace_interval(done, self._home, self._ledger)
         done.release()
         left, came = counts_of(found.intent.rewrites)
         commits = tuple(commit for one in found.intent.rewrites.values() for commit in one.commits)
         self._report.corrections.append(CorrectionReport(found.intent.number, commits, left, came, found.sinks))
+        self.drainer.advance(session, plan)
 
     def _recomputed(self, head: Head, text: Rule, recorded: Backfill) -> Recomputed:
         """The open backfill, with the column types that epochs have read; if it differs, with those of today.
@@ -221,6 +238,7 @@ class HeldRule:
         self._check_sinks(session, plan)
         evolution.fit_state(session, plan, self.drainer.sites(plan), self._ledger)
         evolution.fit_quarantine(session, plan, self.drainer.sites(plan))
+        self._fit = session, plan
         return session, plan
 
     def _check_sinks(self, session: SparkSession, plan: Plan) -> None:
@@ -232,6 +250,14 @@ class HeldRule:
                 plan.writable(site.address).check_no_old_rows(site.app, plan.rule.rule)
                 generation.make_sink(session, plan, site, self._ledger.id)
             generation.lay_out(session, plan, site)
+
+
+def _is_deferred(found: Backfill, head: Head) -> bool:
+    """Whether the rewrites that a correction follows have yet to be corrected."""
+    return all(
+        head.deferred.get(name, ())[:1] and head.deferred[name][0].since == one.since
+        for name, one in found.rewrites.items()
+    )
 
 
 def check_columns(session: SparkSession, plan: Plan) -> None:

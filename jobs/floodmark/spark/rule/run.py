@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -15,9 +15,8 @@ from floodmark.connectors.abandoning import Readers, check_before
 from floodmark.connectors.delta.sink import check_partitions
 from floodmark.connectors.places import check_same_sinks, head_now
 from floodmark.connectors.planning import checkpoint
-from floodmark.connectors.planning.rewrites import rewrites
+from floodmark.connectors.planning.rewrites import deferred, rewrites
 from floodmark.connectors.ports.registry import sinks
-from floodmark.connectors.ports.source import Rewrite
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.lifecycle.abandoning import abandonable
 from floodmark.core.lifecycle.backfills import Interval, is_still_valid
@@ -25,12 +24,14 @@ from floodmark.core.lifecycle.life import check_living, refuse_rebuilt
 from floodmark.core.process.loading import load_class
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import moves
+from floodmark.core.protocol.records.backfills import Rewrite
+from floodmark.core.protocol.records.following import with_deferred
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life, Replay
 from floodmark.core.protocol.recovery import Gate, at_the_gate
 from floodmark.core.rules.checks.recomputing import has_keys
 from floodmark.core.rules.rule import Rule
-from floodmark.errors import Refused
+from floodmark.errors import Busy, Refused
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.read import replaying
@@ -46,6 +47,8 @@ from floodmark.spark.rule.generation import Plan
 from floodmark.spark.rule.held import HeldRule, check_columns
 from floodmark.spark.session import lock
 from floodmark.spark.session.faults import explained
+
+LONGEST_WAIT = 3600.0  # seconds that a computed correction waits for another run to leave the rule
 
 
 class RuleRun:
@@ -71,17 +74,51 @@ class RuleRun:
         self._report = RunReport(rule.rule)
         self._tell = report
 
-    def run(self) -> RunReport:
-        """Finish what is open, then drain what is new."""
+    def run(self, skips: bool = False) -> RunReport:
+        """Finish what is open, drain what is new, and correct deferred rewrites, or give that up if it `skips` them."""
         self._check_first()
         self._home.path.mkdir(parents=True, exist_ok=True)
         with self._locked():
             checkpoint.sweep(self._home.checkpoints)
             known = LedgerReader.load(self._home.ledger)
             held = self._begin() if known is None or known.head is None else self._held(self._open_ledger(known))
-            held.work()
+            held.work(skips)
             self._report.head = held.head
+        if held.head.deferred:
+            self._correct_deferred(held)
         return self._report
+
+    def _correct_deferred(self, held: HeldRule) -> None:
+        """Correct deferred rewrites; other runs may hold the rule meanwhile. One run at a time computes this."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(lock.held(self._root, self._home.correcting, self._run))
+            except Busy:
+                return
+            while held.head.deferred:
+                held = self._correct(held)
+            self._report.head = held.head
+
+    def _correct(self, held: HeldRule) -> HeldRule:
+        """Compute without the rule's lock, then take it for the commit."""
+        basis = held.head
+        with explained(self._rule.rule):
+            session, plan = held.plan_now()
+            done = correcting.compute(session, plan, self._home, basis, self._now_ms())
+            reach(self._rule.rule, "backfill.computed", basis.epoch)
+            with lock.waited_for(self._root, self._home.lock, self._run, LONGEST_WAIT, lambda _: None):
+                held = self._held_again(held)
+                held.correct(done, basis)
+        return held
+
+    def _held_again(self, held: HeldRule) -> HeldRule:
+        """The rule whose lock this run has taken again; what others have left open is finished."""
+        known = self._known("correct")
+        if known.begun.seq == held.head.seq:
+            return held
+        held = self._held(self._open_ledger(known))
+        held.recover(go_on=False)
+        return held
 
     def reset(self, keep_output: bool) -> RunReport:
         """Start a new generation from the start of the input."""
@@ -142,13 +179,16 @@ class RuleRun:
             head = check_same_sinks(self._begun(), self._rule)
             if foreseen is None:
                 found = rewrites(self._rule, self._home, head)
+                head = with_deferred(head, deferred(self._rule, self._home, head, found))
             else:
-                found = {name: Rewrite(head.lines[name], head.lines[name], ()) for name in foreseen}
-            if not found:
+                head = replace(
+                    head, deferred={name: (_nowhere(line),) for name, line in head.lines.items() if name in foreseen}
+                )
+            if not head.deferred:
                 return None
             session, plan = analyse(self._root, self._rule, self._home, head)
             plan = replace(plan, foreseen=rehearsing.shown_in(session, foreseen or {}))
-            return rehearsing.rehearsed(correcting.compute(session, plan, self._home, head, found, self._now_ms()))
+            return rehearsing.rehearsed(correcting.compute(session, plan, self._home, head, self._now_ms()))
 
     def backfill(self, wanted: Callable[[Head], Interval], wait: float, say: Callable[[str], None]) -> BackfillResult:
         """Compute an interval again beside other runs; then, with the lock, replace it in the sinks.
@@ -256,6 +296,11 @@ class RuleRun:
         if known is None or known.head is None:
             raise Refused(f"rule {self._rule.rule} has not run yet: there is nothing to {what}")
         return known
+
+
+def _nowhere(line: str) -> Rewrite:
+    """A rewrite that has yet to come."""
+    return Rewrite(since=line, upto=line, commits=())
 
 
 def _computed(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:

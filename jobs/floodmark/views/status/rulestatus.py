@@ -15,6 +15,7 @@ from floodmark.connectors.backlog.retention import limits
 from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.ports.source import Backlog
 from floodmark.connectors.relay.backlogs import Undelivered, target_lag, undelivered
+from floodmark.core.lifecycle.corrections import commits_of
 from floodmark.core.lifecycle.freshness import Fresh, fresh, late_of
 from floodmark.core.lifecycle.life import UNFINISHED
 from floodmark.core.lifecycle.retention import Limit
@@ -89,6 +90,7 @@ class RuleStatus:
             "open": {"epoch": head.epoch + 1, "attempts": head.attempt} if head and head.open else None,
             "backfills": _backfills(head, self.zoned) if head else [],
             "corrections": head.corrections if head else 0,
+            "deferred": {name: commits_of(ones) for name, ones in head.deferred.items()} if head else {},
             "skipped_commits": head.skipped if head else {},
             "open_backfill": {"backfill": head.backfill.number, "attempts": head.attempt}
             if head and head.backfill
@@ -144,6 +146,7 @@ class RuleStatus:
             ("open", describe_open(self.head) if self.head else None),
             ("backfilled", self._backfilled()),
             ("corrected", self._corrected()),
+            *(("correcting", said) for said in self._deferred()),
             *(("skipped", f"stream {name}: {count} commits that remove rows") for name, count in self._skipped()),
             ("held by", self.holder),
             *(("behind", behind(name, lag)) for name, lag in self.lag.items()),
@@ -187,6 +190,11 @@ class RuleStatus:
     def _corrected(self) -> str | None:
         count = self.head.corrections if self.head else 0
         return f"{count} times in this generation, after rows of a source were removed or changed" if count else None
+
+    def _deferred(self) -> list[str]:
+        found = self.head.deferred.items() if self.head else ()
+        whats = ((name, ", ".join(commits_of(ones))) for name, ones in found)
+        return [f"stream {name}: {what}; results do not follow yet" for name, what in whats]
 
     def _skipped(self) -> list[tuple[str, int]]:
         return sorted(self.head.skipped.items()) if self.head else []

@@ -48,15 +48,35 @@ class Restated(Record):
         return [(begin - before, end + after) for begin, end in self.parts]
 
 
-class Rewritten(Record):
-    """A rewrite of a stream's source: commits in a row between two of its offsets, `since` and `upto`.
+class Rewrite(Record):
+    """Commits in a row that remove or change rows of a source. `since`: the offset before them, `upto`: behind them.
 
-    left, came: the rows that the rule reads, less those that both left and came, in all columns that it reads.
+    commits: what each is, for people.
     """
 
     since: str
     upto: str
     commits: tuple[str, ...]
+
+
+class Deferred(Record):
+    """Rewrites, by stream, that are to be corrected later. entry: the offsets, behind these rewrites; no other moves.
+
+    log_sums: as in a commit.
+    """
+
+    format: int = FORMAT
+    entry: str
+    rewrites: dict[str, Rewrite]
+    log_sums: LogSums = Field(default_factory=dict, exclude_if=operator.not_)
+
+
+class Rewritten(Rewrite):
+    """Rewrites of a stream's source that a correction follows, from the first to the last.
+
+    left, came: the rows that the rule reads, less those that both left and came, in all columns that it reads.
+    """
+
     left: Digest
     came: Digest
 
@@ -72,20 +92,22 @@ class Replaced(Record):
 class Backfill(Restated):
     """Everything of a backfill that is not a function of its input, and the computed results.
 
-    entry: the sources' offsets after epoch `upto`; those of rewritten streams after the rewrite. column: the result
+    entry: the sources' offsets as of which it reads, after epoch `upto`. watermark: of that time. column: the result
     column whose value less `shift` is a result's event time. counts: of the rows from `first` to `high`. restated: by
     stream, those of them that had been late. digests: of each stream's folded rows, in their event time alone; results:
     of the results; taken: of those that a sink takes, by the ledger's name, if it does not take all of them unchanged,
     and of the rows that a state table gets. expected: as in a commit. engine, lookups: as in an intent.
 
     A correction also has: rewrites, by stream. state: what is replaced there, by the ledger's name. maxima, log_sums:
-    as in a commit, once it has taken effect. keys: of one by key, how many results were touched in each sink, and how
+    as in a commit, once it has taken effect; log_sums in formats up to 9 only, where the correction itself moves the
+    offsets behind the rewrites. keys: of one by key, how many results were touched in each sink, and how
     many keys in each state table, by the ledger's name; it reads rows of any time, and its interval is empty.
     """
 
     format: int = FORMAT
     number: int
     entry: str
+    watermark: int | None = Field(default=None, exclude_if=lambda at: at is None)
     column: str
     shift: int
     counts: dict[str, Counts]

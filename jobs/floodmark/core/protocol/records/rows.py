@@ -10,7 +10,8 @@ A ledger is a list of rows with sequence numbers 1, 2, 3, … chained by hash. I
 - `seal`: a generation ends and names its successor; this row defines the rest of the change.
 - `backfill`: the intent of a backfill; a retry appends it again with the next attempt. `backfilled`: it took effect.
   Both carry the number of the epoch that they follow; no epoch starts between them, and no offset moves. A correction
-  is a backfill of what a rewrite of a source touched; its streams' offsets move behind the rewrite.
+  is a backfill of what rewrites of a source touched.
+- `deferred`: the offsets move behind rewrites of sources, between two epochs. Epochs go on, and the correction follows.
 - `life`: the rule is retired, returned, renamed or dropped; its tables were maintained or have moved; an open epoch or
   backfill failed a check, or will be checked again. An open epoch or backfill stays open. `forgetting` announces that
   rows leave the rule's own tables, and `forgot` ends that; nothing else but a seal comes between them.
@@ -33,14 +34,17 @@ from floodmark.core.rules.rule import Rule
 # Format of the rows' bodies; a reader refuses newer ones. 2: digests. 3: rejected and replayed rows. 4: backfills. 5:
 # rule lifecycle. 6: expectations, upkeep; new columns of streams, and what sinks take of a backfill's results. 7:
 # addresses of sinks' tables that have moved. 8: abandoned epochs, failed checks, an attempt's engine. 9: corrections,
-# commits that were passed over; rows that were forgotten; rows that a target gets after all.
-FORMAT = 9
+# commits that were passed over; rows that were forgotten; rows that a target gets after all. 10: rewrites that are
+# corrected later.
+FORMAT = 10
 # A ledger that cannot be read cannot be reset either, because the reset is written into it.
 RESTORE = (
     "restore the ledger from a copy of the home. If there is none, start over: remove the rule's folder in the home, "
     "and name new sinks or remove the old ones"
 )
-Kind = Literal["commit", "intent", "lost", "abandoning", "abandoned", "seal", "backfill", "backfilled", "life"]
+Kind = Literal[
+    "commit", "intent", "lost", "abandoning", "abandoned", "seal", "backfill", "backfilled", "deferred", "life"
+]
 ENDS: tuple[Kind, ...] = ("commit", "lost", "abandoned")  # of an epoch
 
 
@@ -312,12 +316,13 @@ class Life(Record):
     new addresses of sinks that have moved, by the ledger's names. failed: `said`, which check of the open epoch or
     backfill failed, and how; no run retries it until somebody has decided (recheck, a reset). forgetting: the intent
     that the row `forgot`, with `forgotten`, completes. redelivered: `redelivery`, what a relay ships once more.
+    skipped: `streams`, whose deferred rewrites will not be corrected.
     """
 
     format: int = FORMAT
     what: Literal[
         "retired", "returned", "renamed", "dropping", "dropped", "maintained", "moved", "failed", "recheck",
-        "forgetting", "forgot", "redelivered",
+        "forgetting", "forgot", "redelivered", "skipped",
     ]  # fmt: skip
     name: str | None = Field(default=None, exclude_if=operator.not_)
     tables: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
@@ -327,6 +332,7 @@ class Life(Record):
     forgetting: Forgetting | None = Field(default=None, exclude_if=operator.not_)
     forgotten: Forgotten | None = Field(default=None, exclude_if=operator.not_)
     redelivery: Redelivery | None = Field(default=None, exclude_if=operator.not_)
+    streams: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
 
 
 class Text(Record):

@@ -9,8 +9,8 @@
 
 An open backfill is finished before anything else: it is computed again from its intent, and compared.
 
-A correction is a backfill of what a rewrite of a source touches (`correcting`). It reads the sources as they are behind
-the rewrite, and replaces what is not yet final in the state.
+A correction is a backfill of what rewrites of a source touched (`correcting`). It also replaces what is not yet final
+in the state.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Correction:
     rewrites: dict[str, Rewritten]
     state: dict[str, Replaced]
     maxima: dict[str, int | None]
-    log_sums: LogSums
+    log_sums: LogSums = field(default_factory=dict)
 
 
 def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
@@ -112,7 +112,7 @@ def computed(
     span = Restated(
         begin=interval.begin, end=interval.end, low=low, high=interval.high, upto=head.epoch, gaps=interval.gaps
     )
-    batch, counts = read_interval(session, plan, home, head, span, correction is not None or head.corrections > 0)
+    batch, counts = read_interval(session, plan, home, head, span, correction is not None or head.is_rewritten)
     lookuprows.show(session, plan.rule, lookups, lambda: span.first)
     results = check_results(
         _results(session, plan, batch, interval, head.watermark), plan.expectations, plan.rule.rule, session
@@ -151,6 +151,7 @@ def intended(
         **span.model_dump(),
         number=len(head.backfills) + 1,
         entry=head.entry.text(),
+        watermark=head.watermark,
         rule=plan.rule.to_json(),
         rule_hash=plan.rule.hash,
         engine=engine_of(session),
@@ -173,8 +174,9 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Reco
 
 
 def head_of(recorded: Backfill, head: Head) -> Head:
-    """The head as of which an open backfill reads."""
-    return replace(head, epoch=recorded.upto, entry=Entry.parse(recorded.entry))
+    """The head as of which an open backfill reads. Up to format 9 no intent said its watermark."""
+    watermark = head.watermark if recorded.watermark is None else recorded.watermark
+    return replace(head, epoch=recorded.upto, entry=Entry.parse(recorded.entry), watermark=watermark)
 
 
 def as_intended(recorded: Backfill, found: Recomputed) -> Recomputed:

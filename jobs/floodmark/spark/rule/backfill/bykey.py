@@ -65,12 +65,12 @@ def _computed(
     span: Restated,
     correction: Correction | None,
 ) -> Recomputed:
-    at = Moment(head.epoch, head.watermark, head.watermark, head.lost, head.entry.clock_ms * 1000)
-    touched = _kept(plan.fold.touched(_unlimited(plan, changed), session, at))
+    at = _moment(head)
+    touched = _kept(_touched(session, plan, changed, at))
     sinks = {name_at(head, address): address for address in plan.sinks}
     keys = {name: _kept(keys_for(plan, address, touched)) for name, address in sinks.items()}
-    kept = _kept(touched.selectExpr(*_state_keys(plan)).distinct()) if plan.fold.tables else touched
-    batch, counts = read_all(session, plan, home, head, correction is not None or head.corrections > 0)
+    kept = _kept(touched.selectExpr(*state_keys(plan)).distinct()) if plan.fold.tables else touched
+    batch, counts = read_all(session, plan, home, head, correction is not None or head.is_rewritten)
     folded = plan.fold.of_keys(batch, kept, session, at)
     results = check_results(folded.output, plan.expectations, plan.rule.rule, session)
     assert results.rows is not None
@@ -102,6 +102,19 @@ def _computed(
     return Recomputed(session, plan, intent, sinks, found | state, replaced, held)
 
 
+def touched(session: SparkSession, plan: Plan, rows: DataFrame, head: Head) -> DataFrame:
+    """The results that these rows of the rule's frame touch, as of the head; a result may repeat."""
+    return _touched(session, plan, rows, _moment(head))
+
+
+def _touched(session: SparkSession, plan: Plan, rows: DataFrame, at: Moment) -> DataFrame:
+    return plan.fold.touched(_unlimited(plan, rows), session, at)
+
+
+def _moment(head: Head) -> Moment:
+    return Moment(head.epoch, head.watermark, head.watermark, head.lost, head.entry.clock_ms * 1000)
+
+
 def _unlimited(plan: Plan, rows: DataFrame) -> Batch:
     """Rows of the rule's frame, of which none is late, ahead of the clock, or left out by an expectation.
 
@@ -111,7 +124,7 @@ def _unlimited(plan: Plan, rows: DataFrame) -> Batch:
     return Batch(rows, plan.rule, shape, Limits(None, dict.fromkeys(plan.rule.streams, NO_LIMIT)))
 
 
-def _state_keys(plan: Plan) -> Iterator[str]:
+def state_keys(plan: Plan) -> Iterator[str]:
     """SQL for the key's columns, as the state names them."""
     return (f"{quoted(shown)} AS {quoted(key)}" for key, shown in plan.fold.state_keys.items())
 

@@ -1,15 +1,16 @@
 """A correction: what rows that left a source, and rows that came in their place, change of a rule's results.
 
-1. DIFFER   the rows of the files that the rewrite removed and added; those in both are passed over.
+0. DEFER    with the rule's lock, between two epochs: a ledger row puts the offsets behind the rewrite. Epochs go on.
+1. DIFFER   the rows of the files that the rewrites removed and added; those in both are passed over.
 2. TOUCH    the interval of all results that depend on one of the others (`core.lifecycle.corrections`), or their keys.
-3. COMPUTE  these from the sources as they are behind the rewrite, like a backfill (`backfilling`, `bykey`).
+3. COMPUTE  these from what the sources hold up to the end of an epoch, like a backfill (`backfilling`, `bykey`).
 
-Then it is a backfill (`backfilling.replace_interval`), whose last row moves the offsets behind the rewrite.
+Steps 1 to 3 need no lock. Then it is a backfill (`backfilling.replace_interval`), whose last row ends the deferral.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -21,7 +22,6 @@ from pyspark.sql.types import StructType
 
 from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.ports.registry import sinks, sources
-from floodmark.connectors.ports.source import Rewrite
 from floodmark.connectors.preflight import check_sources
 from floodmark.core.lifecycle.backfills import Interval
 from floodmark.core.lifecycle.corrections import (
@@ -33,7 +33,8 @@ from floodmark.core.lifecycle.corrections import (
 )
 from floodmark.core.protocol.digests import LOW, MIDDLE, Digest, digest_of
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.records.backfills import Replaced, Rewritten
+from floodmark.core.protocol.records.backfills import Replaced, Rewrite, Rewritten
+from floodmark.core.protocol.records.following import after_rewrites
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.watermark import later, merge
 from floodmark.core.rules.checks.recomputing import has_keys
@@ -79,32 +80,24 @@ class Difference:
     rows: DataFrame | None = None
 
 
-def compute(
-    session: SparkSession, plan: Plan, home: Home, head: Head, rewrites: Mapping[str, Rewrite], clock_ms: int
-) -> Recomputed:
-    """What the rewrites, by stream, change. All rows before them are folded. Raises Refused and InputFault."""
+def check_can_correct(plan: Plan, home: Home, head: Head) -> None:
+    """Raise Refused where neither the rule's progress nor its sinks let a correction replace results."""
     check_correctable(plan.rule, head)
-    check_sources(plan.rule, home, head)
     for sink in sinks(plan.rule, home).values():
         sink.check_replaceable()
-    differences = {name: _difference(session, plan, home, name, one, clock_ms) for name, one in rewrites.items()}
+
+
+def compute(session: SparkSession, plan: Plan, home: Home, head: Head, clock_ms: int) -> Recomputed:
+    """What the deferred rewrites change, as of the head. Raises Refused and InputFault."""
+    check_can_correct(plan, home, head)
+    check_sources(plan.rule, home, head)
+    differences = {name: _difference(session, plan, home, name, ones, clock_ms) for name, ones in head.deferred.items()}
     _refuse_ahead(plan, differences, clock_ms)
-    lines = head.lines | {name: one.upto for name, one in rewrites.items()}
-    then = replace(head, entry=Entry(clock_ms, tuple(lines[name] for name in plan.rule.streams)))
+    then = replace(head, entry=Entry(clock_ms, head.entry.offsets))
     correction = Correction(
-        rewrites={
-            name: Rewritten(
-                since=one.since,
-                upto=one.upto,
-                commits=one.commits,
-                left=differences[name].left,
-                came=differences[name].came,
-            )
-            for name, one in rewrites.items()
-        },
+        rewrites={name: _rewritten(head.deferred[name], one) for name, one in differences.items()},
         state={},
         maxima=merge(head.maxima, {name: one.reached for name, one in differences.items()}),
-        log_sums=_log_sums(plan, home, then),
     )
     if has_keys(plan.rule):
         return _by_key(session, plan, home, then, differences, correction)
@@ -124,10 +117,22 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Reco
     then = head_of(recorded, head)
     if not recorded.rewrites:
         return as_intended(recorded, bykey.of_interval(session, plan, home, then, recorded.begin, recorded.end))
-    rewrites = {name: Rewrite(one.since, one.upto, one.commits) for name, one in recorded.rewrites.items()}
     clock_ms = then.entry.clock_ms
-    differences = {name: _difference(session, plan, home, name, one, clock_ms) for name, one in rewrites.items()}
+    differences = {
+        name: _difference(session, plan, home, name, _followed(head.deferred.get(name, ()), one), clock_ms)
+        for name, one in recorded.rewrites.items()
+    }
     return as_intended(recorded, _by_key(session, plan, home, then, differences, correction_of(recorded)))
+
+
+def _rewritten(rewrites: Sequence[Rewrite], found: Difference) -> Rewritten:
+    commits = tuple(commit for one in rewrites for commit in one.commits)
+    return Rewritten(since=rewrites[0].since, upto=rewrites[-1].upto, commits=commits, left=found.left, came=found.came)
+
+
+def _followed(deferred: Sequence[Rewrite], recorded: Rewrite) -> Sequence[Rewrite]:
+    """The rewrites of a stream that an open correction follows. Up to format 9 it is one, which was not deferred."""
+    return deferred[: len(deferred) - len(after_rewrites(deferred, recorded))] if deferred else [recorded]
 
 
 def _by_key(
@@ -144,17 +149,20 @@ def _by_key(
 
 
 def _difference(
-    session: SparkSession, plan: Plan, home: Home, name: str, rewrite: Rewrite, clock_ms: int
+    session: SparkSession, plan: Plan, home: Home, name: str, rewrites: Sequence[Rewrite], clock_ms: int
 ) -> Difference:
+    """The net of all these rewrites of a stream: a row that one brought and another removed is in neither side."""
     stream, shape = plan.rule.streams[name], plan.fold.shape
-    sides = zip(SIDES.values(), _sides(session, plan, home, name, rewrite), strict=True)
+    sides = [
+        side for one in rewrites for side in zip(SIDES.values(), _sides(session, plan, home, name, one), strict=True)
+    ]
     frames = [
         tagged(narrowed(rows, shape.older.get(name, {})), stream, name, shape, clock_ms * 1000).selectExpr(
             "*", f"{sign} AS {NET}"
         )
         for sign, rows in sides
     ]
-    kept, keyed = frames[0].unionAll(frames[1]).where("_k"), has_keys(plan.rule)
+    kept, keyed = reduce(DataFrame.unionAll, frames).where("_k"), has_keys(plan.rule)
     each = _net(kept, [field.name for field in shape.columns(name)], shape.prefix(name), keyed)
     each = each.persist(StorageLevel.MEMORY_AND_DISK)
     found = _measured(each).head()
@@ -247,10 +255,3 @@ def _state_spans(plan: Plan, interval: Interval, watermark: int | None) -> dict[
         assert column is not None
         found[f"state/{name}"] = Replaced(column=column, begin=begin, end=max(begin, interval.high))
     return found
-
-
-def _log_sums(plan: Plan, home: Home, then: Head) -> dict[str, str]:
-    """The log sums of what the rule has read after the correction."""
-    lines = zip(sources(plan.rule, home).items(), then.entry.offsets, strict=True)
-    found = {name: source.log_sum(line) for (name, source), line in lines}
-    return {name: one for name, one in found.items() if one is not None}

@@ -45,7 +45,12 @@ def read_interval(
 
 def read_rows(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> DataFrame:
     """The same rows, with the dead ones."""
-    return _read(session, plan, home, head).where(_within(span)).where(_stored_within(plan, span))
+    return within(plan, _read(session, plan, home, head), span)
+
+
+def within(plan: Plan, rows: DataFrame, span: Restated) -> DataFrame:
+    """Those of these rows, of the rule's frame, on which the interval depends."""
+    return rows.where(_within(span)).where(_stored_within(plan, span))
 
 
 def read_all(

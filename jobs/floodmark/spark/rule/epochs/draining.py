@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 
 from floodmark.connectors.backlog.pacing import paced
 from floodmark.connectors.planning import checkpoint
-from floodmark.connectors.planning.rewrites import rewrites, watermark_due
+from floodmark.connectors.planning.rewrites import deferred, rewrites, watermark_due
 from floodmark.connectors.ports.registry import sources
-from floodmark.connectors.ports.source import Rewrite
 from floodmark.connectors.preflight import check_sources
 from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.backfills import Rewrite
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life, Replay
 from floodmark.core.protocol.recovery import Gate, at_the_gate, failure_message
@@ -29,6 +29,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.read.planning import planning
 from floodmark.spark.rule import generation
+from floodmark.spark.rule.backfill.correcting import check_can_correct
 from floodmark.spark.rule.checks import gate
 from floodmark.spark.rule.epochs.epoch import EpochFolder, RewriteAhead
 from floodmark.spark.rule.epochs.reports import EpochReport, Report, RunReport
@@ -52,7 +53,6 @@ class Drainer:
         self._report, self.tell = report, tell
         self._close_until, self._clock_ms = close_until, clock_ms
         self._checked: Head | None = None  # the head whose tables passed their check
-        self.correct: Callable[[SparkSession, Plan, Mapping[str, Rewrite]], None] = _never
         self.land: Callable[[], None] = _nothing
 
     @property
@@ -60,21 +60,32 @@ class Drainer:
         return self._ledger.begun
 
     def drain_all(self, session: SparkSession, plan: Plan) -> None:
-        """Drain all present input. Where the rule corrects rewrites of a source, each comes between two epochs."""
-        before = self.head.corrections
-        while self.head.corrections == before or self.is_behind(plan):
+        """Drain all present input. Rewrites that the rule corrects are deferred, each between two epochs."""
+        before = self.head.deferred
+        while self.head.deferred == before or self.is_behind(plan):
             found = rewrites(plan.rule, self._home, self.head)
             ready = {name: one for name, one in found.items() if not self._has_rows_before(plan, name, one)}
             with suppress(RewriteAhead):  # one came meanwhile: the next round sees it
                 if ready:
-                    self.correct(session, plan, ready)
+                    self._defer(plan, ready)
                 elif found:
                     self._drain_before(session, plan, found)
                 else:
                     self._drain_added(session, plan)
                     break
+        self.advance(session, plan)
+
+    def advance(self, session: SparkSession, plan: Plan) -> None:
+        """Advance the watermark where a correction has brought newer rows."""
         if watermark_due(plan.rule, self.head) is not None:
             self.drain(session, plan, only_open=True, to=self.head.entry.offsets)
+
+    def _defer(self, plan: Plan, found: Mapping[str, Rewrite]) -> None:
+        """Put the offsets behind these rewrites, so that epochs go on before they are corrected."""
+        check_can_correct(plan, self._home, self.head)
+        reach(plan.rule.rule, "defer.before", self.head.epoch)
+        self._ledger.defer(deferred(plan.rule, self._home, self.head, found))
+        reach(plan.rule.rule, "defer.after", self.head.epoch)
 
     def _drain_before(self, session: SparkSession, plan: Plan, found: Mapping[str, Rewrite]) -> None:
         """Drain what was added before rewrites, by stream, as one epoch."""
@@ -207,10 +218,6 @@ class Drainer:
     def _report_epoch(self, epoch: EpochReport) -> None:
         self._report.epochs.append(epoch)
         self.tell(epoch)
-
-
-def _never(session: SparkSession, plan: Plan, found: Mapping[str, Rewrite]) -> None:
-    raise LookupError(f"rule {plan.rule.rule}: nobody corrects its rewrites")
 
 
 def _nothing() -> None:

@@ -45,12 +45,13 @@ Report = Callable[[EpochReport | LandedReport], None]
 
 @dataclass
 class RunReport:
-    """What a run did."""
+    """What a run did. `skipped`: by stream, deferred commits that it gave up correcting."""
 
     rule: str
     epochs: list[EpochReport] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     abandoned: list[int] = field(default_factory=list)
     corrections: list[CorrectionReport] = field(default_factory=list)
+    skipped: dict[str, list[str]] = field(default_factory=dict)
     landed: list[LandedReport] = field(default_factory=list)
     head: Head | None = None

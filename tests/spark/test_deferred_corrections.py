@@ -1,0 +1,186 @@
+"""While a correction computes, the rule goes on: runs commit epochs, and the correction takes the lock to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from support.corrected import flow_of, proven, same_as_batch, sink
+from support.crash import Crash, crash_at, put_reach
+from support.flow import Flow, event
+from support.rewrites import FIRST, MORE, delete, move
+from support.running import run
+from typer.testing import CliRunner
+
+from floodmark.audit.certificate import audit
+from floodmark.cli.app import app
+from floodmark.cli.commands import correct as cli_correct
+from floodmark.connectors.backlog.news import look
+from floodmark.errors import InputFault
+from floodmark.spark.rule.backfill import correcting
+from floodmark.spark.rule.epochs.reports import RunReport
+
+OLD = [event(1000, "far"), event(1300, "far")]  # windows of FIRST and MORE are final behind these
+
+
+def computed_beside(
+    spark: SparkSession, flow: Flow, meanwhile: Callable[[], None], crash: str = ""
+) -> tuple[RunReport, int]:
+    """A run that corrects, with `meanwhile` between its computation and its commit; how often it computed.
+
+    crash: a point at which it is killed afterwards.
+    """
+    computed: list[int] = []
+    compute = correcting.compute
+
+    def reach(rule: str, point: str, epoch: int | None = None) -> None:
+        if point == "backfill.computed" and len(computed) == 1:
+            meanwhile()
+        elif point == crash:
+            raise Crash(point)
+
+    def counting(*args: Any) -> Any:
+        computed.append(len(computed))
+        return compute(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        put_reach(patch, reach)
+        patch.setattr(correcting, "compute", counting)
+        return run(spark, flow), len(computed)
+
+
+# In each: the rows that come while it computes, and how often it computes.
+MEANWHILE = {
+    "slices": ([event(1310, "a", 3.0, 2), event(1700, "b")], 1),
+    "over": ([event(1310, "a", 3.0, 2), event(1700, "b")], 1),
+    "totals": ([event(1310, "new", 3.0, 2)], 1),
+    "newest row": ([event(1310, "new", 3.0, 2)], 1),
+    "single rows": ([event(1310, "a", 3.0, 2)], 1),
+    "totals of a touched key": ([event(1310, "a", 3.0, 2), event(1320, "new")], 2),
+    "newest row of a touched key": ([event(1310, "b", 3.0, 2)], 2),
+    "single rows between": ([event(10, "a", 3.0, 2)], 2),
+}
+IN_CI = ("slices", "totals", "totals of a touched key", "single rows between")
+
+
+@pytest.mark.parametrize(
+    "case", [case if case in IN_CI else pytest.param(case, marks=pytest.mark.prove) for case in MEANWHILE]
+)
+def test_epochs_are_committed_while_it_computes(spark: SparkSession, place: Path, case: str) -> None:
+    rows, times = MEANWHILE[case]
+    flow = flow_of(place, case.split(" of a ")[0].removesuffix(" between"), sinks=1)
+    flow.arrive([*FIRST, *MORE, *OLD])
+    run(spark, flow)
+    delete(spark, flow.source)
+    others: list[RunReport] = []
+
+    def another_run() -> None:
+        flow.arrive(rows)
+        others.append(run(spark, flow))
+
+    done, computed = computed_beside(spark, flow, another_run)
+    (other,) = others
+    assert (len(other.epochs), other.corrections) == (1, []), "it leaves the correction to the run that computes it"
+    assert (len(done.epochs), len(done.corrections), computed) == (0, 1, times)
+    head = flow.ledger().head
+    assert head is not None and (head.epoch, head.deferred) == (2, {})
+    same_as_batch(spark, flow)
+    proven(flow)
+    flow.arrive([event(2000, "a"), event(2300, "b")])
+    run(spark, flow)
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+def test_windows_that_close_while_it_computes_are_computed_again(spark: SparkSession, place: Path) -> None:
+    """The newest windows are open when it computes. Another run closes them over rows that have left the source, and
+    passes over one more rewrite."""
+    flow = flow_of(place, "rows", sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE k = 'a'")
+
+    def another_run() -> None:
+        flow.arrive([event(410, "b", 2.0, 4), event(900, "c")])
+        move(spark, flow.source)
+        run(spark, flow)
+
+    done, computed = computed_beside(spark, flow, another_run)
+    assert (len(done.corrections), computed) == (1, 2), "computed again, it follows both rewrites"
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+def test_killed_after_newer_epochs_it_is_finished_as_it_was_computed(spark: SparkSession, place: Path) -> None:
+    """The state had rows of the interval when it was computed, and has none any more when it is computed again."""
+    flow = flow_of(place, "over", sinks=1)
+    flow.arrive([event(10, "a", 1.0, 3), event(300, "a", 2.0, 3), event(350, "b", 2.0, 4), event(415, "a", 2.5, 5)])
+    run(spark, flow)
+    delete(spark, flow.source)
+
+    def another_run() -> None:
+        flow.arrive([event(1000, "c")])
+        run(spark, flow)
+
+    with pytest.raises(Crash):
+        computed_beside(spark, flow, another_run, crash="backfill.intent.after")
+    head = flow.ledger().head
+    assert head is not None and head.backfill is not None and head.backfill.upto < head.epoch
+    run(spark, flow)
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+def said(flow: Flow, *words: str) -> str:
+    flow.write_rule()
+    words = (*words, "--rules", str(flow.root / "rules"), "--home", str(flow.home))
+    done = CliRunner().invoke(app, [words[0], flow.name, *words[1:]])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_correction_that_cannot_succeed_stops_no_epoch_and_can_be_given_up(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_correct, "with_spark", lambda rule, master, work, others=(): work(spark))
+    flow = flow_of(place, "slices", sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    spark.sql(f"UPDATE delta.`{flow.source}` SET at = '2999-01-01' WHERE n = 3")
+    before = sink(flow)
+    for epoch in (1, 2):
+        with pytest.raises(InputFault, match="further ahead of the clock"):
+            run(spark, flow)
+        head = flow.ledger().head
+        assert head is not None and head.epoch == epoch
+        flow.arrive([event(600 + epoch, "later")])
+    assert "events: version 1 (UPDATE); results do not follow yet" in said(flow, "status")
+    assert "rewrites of events are to be corrected" not in str(look(flow.rule(), flow.home).why)
+    found = audit(flow.name, flow.home, deep=False)
+    assert found is not None and found.verdict == "proven"
+    assert found.facts()["generations"][-1]["deferred"] == 1
+    assert "passed over version 1 (UPDATE)" in said(flow, "correct", "--skip", "--yes")
+    head = flow.ledger().head
+    assert head is not None and (head.deferred, head.skipped, head.epoch) == ({}, {"events": 1}, 3)
+    assert [row for row in sink(flow) if row in before] == before
+    assert look(flow.rule(), flow.home).why is None
+    proven(flow)
+
+
+def test_a_run_that_is_killed_while_it_computes_leaves_the_correction_to_the_next(
+    spark: SparkSession, place: Path
+) -> None:
+    flow = flow_of(place, "slices", sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    delete(spark, flow.source)
+    with crash_at("backfill.computed") as planned, pytest.raises(Crash):
+        run(spark, flow)
+    assert planned.fired
+    assert look(flow.rule(), flow.home).why == "rewrites of events are to be corrected"
+    assert len(run(spark, flow).corrections) == 1
+    same_as_batch(spark, flow)
+    proven(flow)
