@@ -1,4 +1,4 @@
-"""Two real runs of one rule at once: one works, the other is refused with its name; a kill, or a correction, frees the rule.
+"""Two real runs of one rule at once: one works, the other is refused with its name; a kill frees the rule.
 
 That a run after the kill ends well is in `test_crash_points.py`.
 """
@@ -68,7 +68,7 @@ def test_the_second_run_goes_on_while_the_first_computes_a_correction(place: Pat
         assert first.wait(LIMIT) == 0, (place / "first.txt").read_text()
     head = flow.ledger().head
     assert head is not None and (head.epoch, head.corrections, head.deferred) == (2, 1, {})
-    assert {row["K"]: row["c"] for row in rows_of(flow.sink())} == counted(flow)
+    assert {row["k"].lower(): row["c"] for row in rows_of(flow.sink())} == counted(flow)
     found = audit(flow.name, flow.home, deep=True)
     assert found is not None and found.verdict == "proven", found
 

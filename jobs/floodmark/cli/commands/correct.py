@@ -32,7 +32,8 @@ def correct(
     name: options.RuleName,
     *,
     skip: Annotated[
-        bool, typer.Option("--skip", help="Pass the commits over: neither what they remove nor what they add counts.")
+        bool,
+        typer.Option("--skip", help="Do not correct them: neither what the commits remove nor what they add counts."),
     ] = False,
     cascade: rehearsals.CascadeOption = False,
     page: rehearsals.PageOption = None,
@@ -44,7 +45,7 @@ def correct(
     A rule stops at a commit that removes or changes rows that it has read, unless its stream says `on_rewrite: correct`
     or `skip`. This command gives that answer once. The windows, or keys, of the rows that left and came are recomputed
     from the source as it is now, in the sinks and in the state; everything else stays. With `on_rewrite: correct` in
-    the file, each run does the same by itself.
+    the file, each run does the same by itself; `--skip` then gives up a correction that cannot succeed.
 
     Example: `floodmark correct departure_delays --dry-run --cascade`
     """

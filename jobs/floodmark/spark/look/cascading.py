@@ -78,6 +78,8 @@ def _behind(rule: Rule, home: Home, head: Head) -> Iterator[str]:
     gate = at_the_gate(head)
     if gate is not Gate.PLAN:
         yield f"its next run has something else to do first: {gate.value}"
+    for name in head.deferred:
+        yield f"it has yet to correct its results after rewrites of stream {name}: run it first"
     for name, source in sources(rule, home).items():
         if name not in head.lines:
             yield f"stream {name} is new, and the rule has not read it yet"

@@ -227,8 +227,8 @@ def _refuse_ahead(plan: Plan, differences: Mapping[str, Difference], clock_ms: i
         if one.reached is not None and one.reached > latest[name]:
             raise InputFault(
                 f"rule {plan.rule.rule}, stream {name}: a rewrite of the source has brought a row with an event time "
-                "further ahead of the clock than max_ahead allows. Nothing was written. Correct the row in the "
-                "source, or raise `max_ahead`"
+                "further ahead of the clock than max_ahead allows. No result was changed. Correct the row in the "
+                f"source, raise `max_ahead`, or give this up with `floodmark correct {plan.rule.rule} --skip`"
             )
 
 
