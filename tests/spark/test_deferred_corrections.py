@@ -114,6 +114,25 @@ def test_windows_that_close_while_it_computes_are_computed_again(spark: SparkSes
     proven(flow)
 
 
+def test_a_rewrite_that_is_deferred_while_it_computes_is_corrected_next(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, "slices", sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    delete(spark, flow.source)
+
+    def another_run() -> None:
+        move(spark, flow.source)
+        run(spark, flow)
+
+    done, computed = computed_beside(spark, flow, another_run)
+    assert ([one.commits for one in done.corrections], computed) == (
+        [("version 1 (DELETE)",), ("version 2 (UPDATE)",)],
+        2,
+    )
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
 def test_killed_after_newer_epochs_it_is_finished_as_it_was_computed(spark: SparkSession, place: Path) -> None:
     """The state had rows of the interval when it was computed, and has none any more when it is computed again."""
     flow = flow_of(place, "over", sinks=1)

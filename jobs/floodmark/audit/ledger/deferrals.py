@@ -33,12 +33,8 @@ class Outstanding:
         return sum(map(len, self._known.values()))
 
     def defer(self, rewrites: Rewrites) -> None:
-        """Take in rewrites; those of a stream in a row become one."""
         for name, one in rewrites.items():
-            known, since = self._known.setdefault(name, []), str(one["since"])
-            if known and known[-1][1] == since:
-                since = known.pop()[0]
-            known.append((since, str(one["upto"])))
+            self._known.setdefault(name, []).append((str(one["since"]), str(one["upto"])))
 
     def correct(self, rewrites: Rewrites) -> Iterator[str]:
         """Take out what a correction has followed; what it follows that was not deferred."""

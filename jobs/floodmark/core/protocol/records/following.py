@@ -268,16 +268,9 @@ def after_rewrites(deferred: Sequence[Rewrite], done: Rewrite) -> tuple[Rewrite,
 
 
 def with_deferred(head: Head, found: Deferred) -> Head:
-    """The head whose offsets are behind these rewrites. Those in a row become one."""
-    ones = {name: _appended(head.deferred.get(name, ()), one) for name, one in found.rewrites.items()}
+    """The head whose offsets are behind these rewrites."""
+    ones = {name: (*head.deferred.get(name, ()), one) for name, one in found.rewrites.items()}
     return replace(head, entry=Entry.parse(found.entry), log_sums=found.log_sums, deferred={**head.deferred, **ones})
-
-
-def _appended(known: tuple[Rewrite, ...], new: Rewrite) -> tuple[Rewrite, ...]:
-    if not known or known[-1].upto != new.since:
-        return (*known, new)
-    whole = Rewrite(since=known[-1].since, upto=new.upto, commits=(*known[-1].commits, *new.commits))
-    return (*known[:-1], whole)
 
 
 def _defer(head: Head, row: Row) -> Head:
