@@ -72,6 +72,8 @@ IN_CI = ("slices", "totals", "totals of a touched key", "single rows between")
 def test_epochs_are_committed_while_it_computes(spark: SparkSession, place: Path, case: str) -> None:
     rows, times = MEANWHILE[case]
     flow = flow_of(place, case.split(" of a ")[0].removesuffix(" between"), sinks=1)
+    if case.startswith("single rows"):  # else a row between the others is late
+        flow.stream = {**flow.stream, "lateness": None}
     flow.arrive([*FIRST, *MORE, *OLD])
     run(spark, flow)
     delete(spark, flow.source)
