@@ -127,7 +127,7 @@ def test_a_windowed_rule_whose_sql_changed(spark: SparkSession, ran: Flow) -> No
 
 
 def test_a_stateless_rule_whose_columns_changed(spark: SparkSession, place: Path) -> None:
-    flow = Flow(place, sql=STATELESS)
+    flow = Flow(place, sql=STATELESS, sinks=1)
     flow.arrive(EVENTS)
     run(spark, flow)
     flow.sql = "SELECT at, k FROM events"
@@ -172,7 +172,7 @@ def test_a_source_from_which_rows_were_deleted(spark: SparkSession, ran: Flow) -
 
 
 def test_a_replay_that_differs(spark: SparkSession, place: Path) -> None:
-    flow = Flow(place)
+    flow = Flow(place, sinks=1)
     flow.arrive(EVENTS)
     assert crash(spark, flow, "sink0.after")
     for file in Path(flow.source).glob("*.parquet"):
