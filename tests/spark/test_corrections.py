@@ -230,6 +230,7 @@ def test_skipped_commits_are_passed_over_counted_and_named(spark: SparkSession, 
     proven(flow)
 
 
+@pytest.mark.prove  # the edit: `unit/test_touched.py`
 def test_a_rule_that_stopped_goes_on_once_its_file_says_how(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sinks=1)
     flow.arrive([*FIRST, *MORE])

@@ -232,6 +232,7 @@ def test_a_sink_that_missed_a_reset_is_not_taken_back_with_its_rows(spark: Spark
     assert [DeltaTable(flow.sink(i)).to_pyarrow_table().num_rows for i in range(2)] == [1, 1]
 
 
+@pytest.mark.prove  # `unit/test_takings.py`
 def test_a_struct_of_kept_rows_that_gained_a_field_is_refused_with_no_epoch_open(
     spark: SparkSession, place: Path
 ) -> None:
