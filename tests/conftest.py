@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,16 @@ settings.register_profile("floodmark", deadline=None)
 settings.load_profile("floodmark")
 
 CHECKOUT = Path(__file__).parents[1]
+
+
+def pytest_configure() -> None:
+    """What is collected stays for the whole session: nothing looks through it for garbage, now or later."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

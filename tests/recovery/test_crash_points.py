@@ -99,7 +99,6 @@ CASES = [
     Case("sink0.after", qos=0),
     *(Case("intent.after", qos=0, also=point) for point in _points(LOST_POINTS)),
     Case("compact.after", how="running"),
-    Case("state.after", how="process"),
 ]
 UPSERTS = [Case("sink0.after", also="commit.before", upserts=True)]
 if FULL:
@@ -111,7 +110,7 @@ if FULL:
     CASES += [Case("compact.after", how=how) for how in ("sessions", "slices", "process")]
     CASES += [Case("state.after", also="commit.before"), Case("commit.before", qos=1), Case("commit.after", qos=1)]
     CASES += [Case(point, how=how) for how in ("running", "sessions", "process") for point in MORE_POINTS]
-    CASES += [Case("state.after", how=how) for how in ("sessions", "slices")]
+    CASES += [Case("state.after", how=how) for how in ("sessions", "slices", "process")]
 
 
 # One cold application recovers them all; `make prove` starts one for each.

@@ -74,11 +74,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def proof(root: Path, server: Server) -> Proof:
-    """Of a rule with two Delta tables, PostgreSQL and files: a kill of a run, and one of its relays."""
+    """Of a rule with a Delta table, PostgreSQL and files: a kill of a run, and one of its relays."""
     page = str(root / "proof.html")
     flow = Flow(root, settings={"spark": {"shuffle_partitions": 2}})
     targets = [{"postgres": {"connection": "shop", "table": "totals"}}, {"files": {"path": str(root / "out")}}]
-    flow.settings["sinks"] = [{"delta": flow.sink(0)}, {"delta": flow.sink(1)}, *targets]
+    flow.settings["sinks"] = [{"delta": flow.sink(0)}, *targets]
     return proved(flow, "--only", "sink0.after", "--only", "relay.sent", "--fault", "killed", "--report", page)
 
 
@@ -96,14 +96,14 @@ def test_a_kill_is_survived_and_the_fault_was_seen(proof: Proof) -> None:
     assert [(one["rows"], one["commits"]) for one in facts["sample"]] == [(len(ROWS), 6)]
     killed = next(one for one in facts["copies"] if one["point"] == "sink0.after")
     assert killed["attempts"] == killed["epochs"] + 1
-    sinks = {f"sink {i}" for i in range(4)}
+    sinks = {f"sink {i}" for i in range(3)}
     assert sinks | {"late", "dead", "state events"} <= {check["what"] for check in killed["checks"]}
 
 
 def test_targets_get_what_the_tables_get(proof: Proof) -> None:
     relayed = next(one for one in proof.facts["copies"] if one["point"] == "relay.sent")
     checks = {check["what"]: check["found"] for check in relayed["checks"]}
-    (said,) = {checks[f"sink {i}"] for i in range(4)}
+    (said,) = {checks[f"sink {i}"] for i in range(3)}
     assert said.endswith(" rows, equal to the undisturbed run")
     assert not said.startswith("0 ")
 
@@ -144,7 +144,7 @@ def edited(sink: str) -> None:
 
 @pytest.mark.parametrize("spoil", [doubled, lost, edited])
 def test_a_spoiled_sink_breaks_the_proof(proof: Proof, spoil: Callable[[str], None]) -> None:
-    name, number = "Killed_sink0_after", 1
+    name, number = "Killed_sink0_after", 0
     sink = Path(proof.played[0].scratch.sink(name, number))
     shutil.copytree(sink, sink.with_suffix(".kept"))
     try:
@@ -156,7 +156,7 @@ def test_a_spoiled_sink_breaks_the_proof(proof: Proof, spoil: Callable[[str], No
     assert found.verdict == "broken"
     broken = [one for one in found.copies if one.verdict == "broken"]
     assert [one.name for one in broken] == [name]
-    assert "sink 1" in {check.what for check in broken[0].checks if check.verdict == "broken"}
+    assert "sink 0" in {check.what for check in broken[0].checks if check.verdict == "broken"}
     assert EXIT_CODES[found.verdict] == 3
     assert copy(proof, name).verdict == "proven"
 
@@ -171,7 +171,7 @@ def test_a_spoiled_sink_breaks_the_proof(proof: Proof, spoil: Callable[[str], No
 )
 def test_a_spoiled_target_breaks_the_proof(proof: Proof, server: Server, spoil: str) -> None:
     name, word = "Killed_relay_sent", proof.played[0].scratch.word
-    copied = f"{name}_2"
+    copied = f"{name}_1"
     table = f'floodmark_prove_{word}."{copied}"'
     positions = f"floodmark_prove_{word}.floodmark_position"
     server.run(f"CREATE TABLE kept AS TABLE {table}", f"CREATE TABLE positions AS TABLE {positions}")

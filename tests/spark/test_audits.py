@@ -283,6 +283,7 @@ def test_a_reset_seals_a_sink_that_only_the_open_epoch_tells_of(spark: SparkSess
     assert certificate(flow).verdict == "proven"
 
 
+@pytest.mark.prove  # by hand-made ledgers in `unit/test_audit.py`
 @pytest.mark.parametrize("qos", [0, 1])
 def test_what_a_lower_qos_allows_is_counted_and_no_fault(spark: SparkSession, place: Path, qos: int) -> None:
     flow = Flow(place, settings={"qos": qos}, sinks=1)

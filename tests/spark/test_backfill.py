@@ -92,6 +92,7 @@ def late_then(spark: SparkSession, flow: Flow) -> Flow:
     return flow
 
 
+@pytest.mark.prove  # `test_sinks_as_wanted.py` has it in each commit
 def test_late_rows_come_into_the_interval_and_nothing_else_changes(spark: SparkSession, place: Path) -> None:
     flow = late_then(spark, Flow(place))
     done = backfill(spark, flow, 0, 60)

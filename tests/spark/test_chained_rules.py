@@ -86,9 +86,6 @@ def test_a_reset_stops_who_has_folded_its_results_until_that_is_reset_too(spark:
     run(spark, first)
     reset(spark, second)
     run(spark, second)
-    first.arrive(PORTIONS[1])
-    run(spark, first)
-    run(spark, second)
     check(first, second)
 
 

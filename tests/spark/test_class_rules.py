@@ -9,9 +9,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from support.drawn import is_telling
 from support.flow import CLASSES, START, Flow, event, rows_of
 from support.oracle import ordered, totals
 from support.running import crash, run
@@ -33,8 +34,9 @@ CASES = given(steps=STEPS, max_files=st.sampled_from([None, 1]), compacted=st.bo
 
 
 @CASES
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck))
 def test_sinks_equal_one_fold_over_all_rows(spark: SparkSession, **drawn: Any) -> None:
+    assume(is_telling([point for _, point in drawn["steps"]]))
     _check(spark, **drawn)
 
 
@@ -108,7 +110,7 @@ CALM = [event(second, "a", n=second) for second in range(0, 200, 20)]
 
 
 def test_a_class_that_fails_leaves_no_epoch_open_and_its_mended_text_goes_on(spark: SparkSession, place: Path) -> None:
-    flow = totalling(place)
+    flow = totalling(place, sinks=1)
     good = (CLASSES / flow.module).read_text()
     flow.arrive(CALM[:5])
     run(spark, flow)
@@ -125,7 +127,7 @@ def test_a_class_that_fails_leaves_no_epoch_open_and_its_mended_text_goes_on(spa
 
 
 def test_an_open_epoch_is_finished_with_the_class_that_its_intent_holds(spark: SparkSession, place: Path) -> None:
-    flow = totalling(place)
+    flow = totalling(place, sinks=1)
     flow.arrive(CALM[:5])
     assert crash(spark, flow, "state.after")
     good = (CLASSES / flow.module).read_text()
@@ -139,7 +141,7 @@ def test_an_open_epoch_is_finished_with_the_class_that_its_intent_holds(spark: S
 
 
 def test_state_evolves_with_its_class(spark: SparkSession, place: Path) -> None:
-    flow = totalling(place)
+    flow = totalling(place, sinks=1)
     good = (CLASSES / flow.module).read_text()
     narrow = good.replace("n BIGINT, seen", "n INT, gone STRING, seen")
     flow.write_class(narrow)
@@ -222,7 +224,7 @@ def test_at_qos_0_what_a_lost_epoch_kept_is_not_seen(spark: SparkSession, place:
 
 
 def test_rows_of_several_streams_come_in_one_order(spark: SparkSession, place: Path) -> None:
-    one, other = totalling(place, name="one"), Flow(place, "other")
+    one, other = totalling(place, name="one", sinks=1), Flow(place, "other")
     one.arrive([event(0, "a"), event(20, "a"), event(100, "a")])
     other.arrive([event(10, "a"), event(20, "a"), event(100, "a")])
     streams = {"z": one.text()["streams"]["events"], "b": other.text()["streams"]["events"]}
@@ -249,7 +251,7 @@ def test_workers_begin_with_one_seed_of_hashes(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(spark.sparkContext.environment, HASH_SEED, "random")
-    flow = totalling(place)
+    flow = totalling(place, sinks=1)
     flow.arrive(CALM)
     run(spark, flow)
     assert spark.sparkContext.environment[HASH_SEED] == "0"

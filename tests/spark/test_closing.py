@@ -38,7 +38,7 @@ def starts(flow: Flow) -> list[Any]:
 @pytest.mark.parametrize("point", [pytest.param("intent.after", marks=pytest.mark.prove), "commit.before"])
 def test_input_is_taken_as_complete_up_to_a_moment(spark: SparkSession, place: Path, point: str) -> None:
     """Event-time windows: closed by hand, killed on the way, closed once."""
-    flow, until = Flow(place), START + timedelta(seconds=180)
+    flow, until = Flow(place, sinks=1), START + timedelta(seconds=180)
     flow.arrive(FIRST)
     run(spark, flow)
     flow.arrive([event(140, "b")])
@@ -88,7 +88,7 @@ def quiet(spark: SparkSession, flow: Flow, minutes: int) -> None:
 @pytest.mark.parametrize("point", [pytest.param(None, marks=pytest.mark.prove), "sink0.after"])
 def test_a_quiet_period_closes_windows(spark: SparkSession, place: Path, point: str | None) -> None:
     """Killed or not, the tick closes what its recorded clock says; rows that come before the retry do not change it."""
-    flow = Flow(place, settings={"close_idle_after": "10 minutes"}, stream={"lateness": "0 seconds"})
+    flow = Flow(place, sinks=1, settings={"close_idle_after": "10 minutes"}, stream={"lateness": "0 seconds"})
     flow.arrive([event(0), event(59.5, "b", 2.0, 3)])
     quiet(spark, flow, 9)
     assert starts(flow) == []
@@ -107,7 +107,7 @@ def test_a_quiet_period_closes_windows(spark: SparkSession, place: Path, point: 
 
 
 def test_rows_that_came_come_before_a_tick(spark: SparkSession, place: Path) -> None:
-    flow = Flow(place, settings={"close_idle_after": "10 minutes"}, stream={"lateness": "0 seconds"})
+    flow = Flow(place, sinks=1, settings={"close_idle_after": "10 minutes"}, stream={"lateness": "0 seconds"})
     flow.arrive([event(0)])
     run(spark, flow)
     flow.arrive([event(30)])
@@ -125,7 +125,7 @@ def test_windows_of_processing_time_are_those_of_the_recorded_clock(
     seen = {"name": "seen", "expr": "current_timestamp()"}
     sql = """SELECT window.start AS start, k, count(*) AS c, current_timestamp() AS written FROM events
              GROUP BY window(seen, '1 millisecond'), k"""
-    flow = Flow(place, sql=sql, stream={"event_time": seen, "lateness": "0 seconds"})
+    flow = Flow(place, sql=sql, stream={"event_time": seen, "lateness": "0 seconds"}, sinks=1)
     flow.arrive(FIRST)
     if point is not None:
         with crash_at(point) as planned, pytest.raises(Crash):

@@ -63,7 +63,7 @@ def test_of_sessions_only_those_that_are_open(
 ) -> None:
     """Where the keys are columns, a session without end holds back its own rows and no others."""
     monkeypatch.setattr(cleanup, "MAX_FILES", 1)
-    flow = Flow(place, sql=sql, stream={"lateness": "0 seconds"})
+    flow = Flow(place, sql=sql, sinks=1, stream={"lateness": "0 seconds"})
     flow.arrive([event(at, "busy") for at in (0, 15, 30)])
     flow.arrive([event(5, "a"), event(6, "a"), event(45, "b"), event(45, "busy")])
     run(spark, flow)

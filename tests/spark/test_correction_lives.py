@@ -147,7 +147,10 @@ def _less(one: Rows, other: Rows) -> list[str]:
 
 LIVES = [(form, seed) for form in (*FORMS, *KEYED) for seed in range(1, 21)]
 STEPS_IN_CI = 5
-IN_CI = {(form, 1) for form in (*FORMS, "totals")}
+# These are corrected by `test_corrections.py` in each commit: after an update, and in many ways. Hopping windows are
+# kept as slices, too.
+ELSEWHERE = ("rows", "slices", "hopping")
+IN_CI = {(form, 1) for form in (*FORMS, "totals") if form not in ELSEWHERE}
 
 
 @pytest.mark.parametrize(

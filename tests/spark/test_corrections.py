@@ -27,9 +27,9 @@ from floodmark.core.protocol.crashpoints import CORRECTION_POINTS
 from floodmark.errors import HistoryGone, InputFault, RuleInvalid
 
 # Each form is rewritten in `test_correction_lives.py`, too. `move` is below, with a kill, and `merge` in the tests of a
-# table with a change feed and of one that is only merged into; `move` and `restore` are in
+# table with a change feed and of one that is only merged into; `move`, `restore` and `overwrite` are in
 # `test_corrections_by_key.py`, where the rows of a commit are found in the same way.
-IN_CI = {("update", "rows"), ("overwrite", "single rows")}
+IN_CI = {("update", "rows")}
 EACH = [(how, form) for how in REWRITES for form in FORMS]
 
 
@@ -176,6 +176,7 @@ def test_windows_end_by_rows_that_only_a_merge_has_brought(spark: SparkSession, 
     proven(flow)
 
 
+@pytest.mark.prove  # `unit/test_touched.py` decides it by the log
 def test_nothing_is_corrected_after_commits_that_change_no_rows(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place, "rows", sinks=1)
     for rows in (FIRST, MORE):
@@ -229,6 +230,7 @@ def test_skipped_commits_are_passed_over_counted_and_named(spark: SparkSession, 
     proven(flow)
 
 
+@pytest.mark.prove  # the edit: `unit/test_touched.py`
 def test_a_rule_that_stopped_goes_on_once_its_file_says_how(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sinks=1)
     flow.arrive([*FIRST, *MORE])
@@ -346,6 +348,7 @@ def test_the_command_passes_over_what_is_not_to_count(
     proven(flow)
 
 
+@pytest.mark.prove  # `test_cascades.py` has such a chain in each commit
 def test_a_rule_may_read_a_sink_that_has_a_key(spark: SparkSession, place: Path) -> None:
     """Each upsert changes rows of the sink, and the rule behind it follows."""
     newest = Flow(place, name="newest", sql="SELECT k, at, v, n FROM events", stream={"lateness": None})

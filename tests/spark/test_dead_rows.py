@@ -86,7 +86,6 @@ def test_rows_that_cannot_be_read_are_dead_once(spark: SparkSession, place: Path
     flow = reading(place, "once", "dead")
     for rows in (ROWS, MORE):
         flow.arrive(rows)
-    assert crash(spark, flow, "state.after")
     assert crash(spark, flow, "commit.before")
     run(spark, flow)
     assert sink(flow) == ordered(RESULTS)
@@ -144,7 +143,6 @@ def test_a_call_that_raises_is_undone_and_its_rows_are_dead_once(spark: SparkSes
     flow = Flow(place, "picky", process="picky:Picky", stream={"start": {"version": 0}}, settings=settings, sinks=1)
     for rows in (CALLS, LATER):
         flow.arrive(rows)
-    assert crash(spark, flow, "state.after")
     assert crash(spark, flow, "commit.before")
     run(spark, flow)
     results, refused = picky(row for row in CALLS + LATER if row["at"] < START + timedelta(seconds=170))

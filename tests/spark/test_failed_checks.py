@@ -108,7 +108,7 @@ def _claim(address: str, commit: int, rows: int) -> None:
 def test_the_rules_own_tables_are_checked_before_their_commit(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:
-    flow = Flow(place)
+    flow = Flow(place, sinks=1)
     flow.arrive(ROWS)
     run(spark, flow)
     flow.arrive([event(5, "a", 1.0, 1), event(900, "d", 5.0, 5)])

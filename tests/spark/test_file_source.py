@@ -231,8 +231,10 @@ def _retry_of_a_changed_file(spark: SparkSession, flow: Flow, change: Callable[[
 
 
 def test_a_retry_needs_its_files_as_they_were(spark: SparkSession, place: Path) -> None:
-    _retry_of_a_changed_file(spark, flow_of(place, "changed", sql=STATELESS), lambda path: path.write_text("{}\n"))
-    _retry_of_a_changed_file(spark, flow_of(place, "removed", sql=STATELESS), lambda path: path.unlink())
+    _retry_of_a_changed_file(
+        spark, flow_of(place, "changed", sql=STATELESS, sinks=1), lambda path: path.write_text("{}\n")
+    )
+    _retry_of_a_changed_file(spark, flow_of(place, "removed", sql=STATELESS, sinks=1), lambda path: path.unlink())
 
 
 def test_files_of_the_whole_life_of_a_rule(spark: SparkSession, place: Path) -> None:
@@ -259,6 +261,7 @@ def test_files_of_the_whole_life_of_a_rule(spark: SparkSession, place: Path) -> 
     assert verdict(flow) == "proven"
 
 
+@pytest.mark.prove  # a reset does, and a retry names them
 def test_a_backfill_reads_the_files_again_or_names_those_that_are_gone(spark: SparkSession, place: Path) -> None:
     flow, events = flow_of(place, settings={"epoch": {}}), some()
     late = [event(5, "a", 64.0, 1), event(70, "b", 128.0, 2)]

@@ -106,6 +106,7 @@ def test_the_watermark_goes_on_without_a_silent_stream_and_waits_for_it_again(
     assert results(flow) == counted(0, 100, 10, 300, 280)
 
 
+@pytest.mark.prove  # `unit/test_bounds.py` decides it
 def test_a_stream_that_is_not_silent_for_long_enough_holds_the_watermark(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place, NEVER)
     flow.arrive([event(0)])
@@ -162,6 +163,7 @@ def test_what_comes_while_a_run_is_at_work_is_not_silence(spark: SparkSession, p
     assert (flow.counts()["late"], flow.counts()["folded"], mark(flow)) == (0, 4, -10)
 
 
+@pytest.mark.prove  # `test_older_homes.py`
 def test_an_epoch_that_was_left_open_before_streams_could_be_excused_is_finished(
     spark: SparkSession, place: Path
 ) -> None:
@@ -190,7 +192,8 @@ def quiet(spark: SparkSession, flow: TwoStreams, minutes: int) -> str | None:
     return why
 
 
-@pytest.mark.parametrize("point", ["intent.after", pytest.param(None, marks=pytest.mark.prove)])
+@pytest.mark.prove  # `unit/test_ticks.py`; such a tick is killed in `test_closing.py`
+@pytest.mark.parametrize("point", ["intent.after", None])
 def test_silence_closes_windows_without_any_input(spark: SparkSession, place: Path, point: str | None) -> None:
     flow = flow_of(place, "10 minutes")
     flow.arrive([event(0), event(300)])

@@ -54,12 +54,6 @@ def test_every_join_equals_batch(spark: SparkSession) -> None:
     assert set(found) == set(JOINS), "each kind has results, so each has been compared"
 
 
-@DRAWN
-@settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck))
-def test_joins_equal_batch(spark: SparkSession, **drawn: Any) -> None:
-    _check(spark, **drawn)
-
-
 @pytest.mark.prove
 @DRAWN
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))

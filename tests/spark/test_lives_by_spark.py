@@ -62,6 +62,7 @@ def test_a_renamed_rule_finishes_its_open_epoch_and_goes_on_exactly_once(spark: 
     assert not old.place.path.exists()
 
 
+@pytest.mark.prove  # `unit/test_lives.py`, without Spark
 def test_a_retired_rule_is_run_by_nobody_until_it_is_back(spark: SparkSession, place: Path) -> None:
     flow = stateless(place)
     flow.arrive(PORTIONS[0])

@@ -185,8 +185,7 @@ def test_a_row_is_joined_as_of_its_event_time(spark: SparkSession, place: Path) 
     DeltaTable(str(place / "lake" / "cities")).optimize.compact()
     _cities(flow, "append", a="Athens")
     age(flow.settings["lookups"]["cities"]["delta"], 8)
-    stamps = _stamps(flow)
-    _arrive_around(flow, stamps[:3])
+    _arrive_around(flow, _stamps(flow)[:3])
     assert crash(spark, flow, "intent.after")
     _cities(flow, a="Arles")
     run(spark, flow)
@@ -194,8 +193,11 @@ def test_a_row_is_joined_as_of_its_event_time(spark: SparkSession, place: Path) 
     run(spark, flow)
     found = {(row["at"], row["k"]): row["city"] for row in rows_of(flow.sink())}
     assert len(found) == 2 * 3 * len(_stamps(flow)), "every event, once"
-    for at in {at for at, _ in found}:
-        assert {key: found[at, key] for key in ("a", "b")} == _as_of(spark, flow, at), at
+    cities = {at: {key: found[at, key] for key in ("a", "b")} for at, _ in found}
+    micro, stamps = timedelta(microseconds=1), _stamps(flow)
+    for stamp in stamps:
+        assert cities[stamp + micro] == cities[stamp] == _as_of(spark, flow, stamp), stamp
+        assert cities[stamp - micro] == _as_of(spark, flow, stamp - micro), stamp
     assert set(found.values()) == {None, "Aachen", "Amsterdam", "Bern", "Basel", "Athens", "Arles"}
 
 

@@ -37,7 +37,7 @@ def test_every_question_has_an_answer_of_its_own() -> None:
     assert set(NAMES) == set(ANSWERS)
 
 
-# `make prove` asks all, in more epochs.
+@pytest.mark.prove  # joins and windows are compared with batch in each commit
 @pytest.mark.parametrize("name", ["q4", "q5"])
 def test_a_question_is_answered_as_by_duckdb(spark: SparkSession, lake: Path, place: Path, name: str) -> None:
     _check(spark, lake, place, name, {"max_files": 2}, random.Random(name).choice(POINTS), 1)

@@ -48,6 +48,7 @@ def test_two_instants_of_one_clock_time_stay_two(spark: SparkSession, place: Pat
     proven(flow)
 
 
+@pytest.mark.prove
 def test_results_are_counted_where_every_sink_leaves_out_some_and_writes_in_utc(
     spark: SparkSession, place: Path
 ) -> None:

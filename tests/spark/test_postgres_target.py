@@ -33,7 +33,7 @@ HOWS: dict[str, dict[str, Any]] = {
     "latest": {"newest": "at"},
     "current": {"delete": "n < 0", "where": "n <> 7"},
 }
-POINTS = ("relay.before", "relay.sent", "relay.after")
+POINTS = ("relay.sent", *(pytest.param(one, marks=pytest.mark.prove) for one in ("relay.before", "relay.after")))
 # An epoch each. Keys come, change, are deleted and come again; rows are older than what is there, or as old; one epoch
 # has no row.
 EPOCHS = (
@@ -147,7 +147,7 @@ def test_a_stopped_relay_that_goes_on_after_another_has_no_effect(shop: Shop) ->
     assert shop.has_all()
 
 
-@pytest.mark.parametrize(("qos", "times"), [(1, 2), (0, 0)])
+@pytest.mark.parametrize(("qos", "times"), [(1, 2), pytest.param(0, 0, marks=pytest.mark.prove)])
 def test_qos_1_doubles_and_qos_0_loses(shop: Shop, qos: int, times: int) -> None:
     path = shop.flow.root / "rules" / "delivered.yaml"
     path.write_text(path.read_text().replace("qos: 2", f"qos: {qos}"))
@@ -193,8 +193,13 @@ def test_a_target_that_was_restored_from_a_copy_is_noticed(shop: Shop) -> None:
     ("change", "said", "code"),
     [
         ("UPDATE floodmark_position SET epoch = 2", "its position is not one of the ledger's", 3),
-        ("UPDATE floodmark_position SET ledger = 'x'", "it belongs to another rule's ledger (id x", 2),
-        ("UPDATE floodmark_position SET seq = 99", "the home is an older copy", 3),
+        pytest.param(
+            *("UPDATE floodmark_position SET ledger = 'x'", "it belongs to another rule's ledger (id x", 2),
+            marks=pytest.mark.prove,
+        ),
+        pytest.param(
+            *("UPDATE floodmark_position SET seq = 99", "the home is an older copy", 3), marks=pytest.mark.prove
+        ),
         ("DELETE FROM floodmark_position", "it has rows, and no position of a rule", 2),
     ],
 )
@@ -212,9 +217,11 @@ def test_a_position_that_somebody_changed_is_named(shop: Shop, change: str, said
         ("at timestamptz, k text, v float8, n int", "expected column n of type bigint, found integer", 2),
         (f"{TYPED}, w int NOT NULL", "expected no other column that must have a value, found w", 2),
         (f"{TYPED}, CHECK (n < 9)", "epoch 5: expected rows that the table takes, found one: ", 3),
-        (f"{TYPED.replace('text', 'text NOT NULL')}", 'null value in column "k"', 3),
+        pytest.param(
+            *(f"{TYPED.replace('text', 'text NOT NULL')}", 'null value in column "k"', 3), marks=pytest.mark.prove
+        ),
         (f"{TYPED}, w int DEFAULT 3, id bigint GENERATED ALWAYS AS IDENTITY", "14 rows", 0),
-        (f"{TYPED.replace('text', 'varchar')}", "14 rows", 0),
+        pytest.param(f"{TYPED.replace('text', 'varchar')}", "14 rows", 0, marks=pytest.mark.prove),
     ],
 )
 def test_a_table_of_somebody_is_taken_over_if_it_fits(shop: Shop, table: str, said: str, code: int) -> None:
@@ -423,15 +430,25 @@ def test_a_target_that_is_down_for_twenty_epochs_stops_nobody(server: Server, pl
     assert (done.code, "nothing new since epoch 20" in done.said, shop.has_all()) == (0, True, True), done.said
 
 
+DONE_TO_TARGETS = {  # the table, what somebody did, and what is said of it
+    "lost": ("rows", "DELETE FROM rows WHERE n = 2", "1 missing, 0 too many, of which 0"),
+    "doubled": ("rows", "INSERT INTO rows SELECT * FROM rows WHERE n = 2", "0 missing, 1 too many, of which 1"),
+    "edited": ("rows", "UPDATE rows SET v = v + 0.0000001 WHERE n = 2", "1 missing, 1 too many, of which 0"),
+    "another key": ("latest", "UPDATE latest SET k = 'x' WHERE k = 'a'", "1 missing, 1 too many"),
+    "newer": ("current", "UPDATE current SET n = 100 WHERE k = 'b'", "1 missing, 1 too many"),
+    "moved": (
+        "rows",
+        "UPDATE floodmark_position SET epoch = 1 WHERE target = 'public.rows'",
+        "is not one of the ledger's",
+    ),
+}
+
+
 @pytest.mark.parametrize(
     ("table", "change", "said"),
     [
-        ("rows", "DELETE FROM rows WHERE n = 2", "1 missing, 0 too many, of which 0"),
-        ("rows", "INSERT INTO rows SELECT * FROM rows WHERE n = 2", "0 missing, 1 too many, of which 1"),
-        ("rows", "UPDATE rows SET v = v + 0.0000001 WHERE n = 2", "1 missing, 1 too many, of which 0"),
-        ("latest", "UPDATE latest SET k = 'x' WHERE k = 'a'", "1 missing, 1 too many"),
-        ("current", "UPDATE current SET n = 100 WHERE k = 'b'", "1 missing, 1 too many"),
-        ("rows", "UPDATE floodmark_position SET epoch = 1 WHERE target = 'public.rows'", "is not one of the ledger's"),
+        pytest.param(*one, id=name, marks=() if name in ("edited", "newer") else pytest.mark.prove)
+        for name, one in DONE_TO_TARGETS.items()
     ],
 )
 def test_the_certificate_finds_what_somebody_did_to_a_target(

@@ -127,7 +127,7 @@ def test_a_windowed_rule_whose_sql_changed(spark: SparkSession, ran: Flow) -> No
 
 
 def test_a_stateless_rule_whose_columns_changed(spark: SparkSession, place: Path) -> None:
-    flow = Flow(place, sql=STATELESS)
+    flow = Flow(place, sql=STATELESS, sinks=1)
     flow.arrive(EVENTS)
     run(spark, flow)
     flow.sql = "SELECT at, k FROM events"
@@ -172,7 +172,7 @@ def test_a_source_from_which_rows_were_deleted(spark: SparkSession, ran: Flow) -
 
 
 def test_a_replay_that_differs(spark: SparkSession, place: Path) -> None:
-    flow = Flow(place)
+    flow = Flow(place, sinks=1)
     flow.arrive(EVENTS)
     assert crash(spark, flow, "sink0.after")
     for file in Path(flow.source).glob("*.parquet"):
@@ -232,6 +232,7 @@ def test_a_sink_that_missed_a_reset_is_not_taken_back_with_its_rows(spark: Spark
     assert [DeltaTable(flow.sink(i)).to_pyarrow_table().num_rows for i in range(2)] == [1, 1]
 
 
+@pytest.mark.prove  # `unit/test_takings.py`
 def test_a_struct_of_kept_rows_that_gained_a_field_is_refused_with_no_epoch_open(
     spark: SparkSession, place: Path
 ) -> None:

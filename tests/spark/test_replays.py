@@ -200,6 +200,7 @@ def test_running_totals_of_floating_point_survive_a_retry(spark: SparkSession, p
     assert len(rows_of(flow.sink(0))) == 3
 
 
+@pytest.mark.prove  # `test_older_homes.py` has one
 def test_an_intent_from_before_there_were_digests_is_finished(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,12 +43,6 @@ def test_each_kind_equals_the_model(spark: SparkSession, name: str) -> None:
     assert fired == [True, True, True]
 
 
-@DRAWN
-@settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck))
-def test_rows_of_keys_equal_the_model(spark: SparkSession, **drawn: Any) -> None:
-    _check(spark, **drawn)
-
-
 @pytest.mark.prove
 @DRAWN
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -94,7 +88,7 @@ def test_a_window_of_rows_goes_on_where_a_crash_left_it(spark: SparkSession, pla
     flow = Flow(place, sql=kind.sql, settings=kind.settings, sinks=1)
     for second in range(6):
         flow.arrive([event(second * 40, "a", n=2)])
-        if second % 2:
+        if second == 3:
             assert crash(spark, flow, "commit.before")
     run(spark, flow)
     assert [(row["c"], row["total"]) for row in rows_of(flow.sink())] == [(3, 6)] * 2

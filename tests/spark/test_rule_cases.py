@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from typer.testing import CliRunner, Result
 
 from floodmark.cli.app import app
 from floodmark.cli.commands.init import init
-from floodmark.errors import InputFault, RuleInvalid
 from floodmark.spark.session import session
 from floodmark.testing import cases, check
 from floodmark.testing.playing import play
@@ -136,18 +136,6 @@ def test_what_differs_is_told_row_by_row(spark: SparkSession, rules: Path, tmp_p
     ]
 
 
-def test_lookup_tables_change_keys_are_merged_and_faults_of_rule_and_case_are_told(
-    spark: SparkSession, rules: Path
-) -> None:
-    newest, no_number, other = cases(rules, ["named"])
-    home = rules.parent / "home"
-    check(newest, spark, home)
-    with pytest.raises(InputFault, match="CAST_INVALID_INPUT"):
-        check(no_number, spark, home)
-    with pytest.raises(RuleInvalid, match=r"named.yaml:14: .*: unknown column 'devise': did you mean 'device'"):
-        check(other, spark, home)
-
-
 def test_a_class_keeps_its_state_from_epoch_to_epoch(spark: SparkSession, rules: Path) -> None:
     (rules / "tests" / "totals.yaml").write_text(
         """\
@@ -179,7 +167,8 @@ def test_the_cases_of_the_example_and_those_that_init_writes_hold(spark: SparkSe
 def test_the_command_ends_with_1_where_a_case_fails_and_shows_the_table(
     spark: SparkSession, rules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the session of the other tests, which the command takes for one of its own."""
+    """Lookup tables change, and keys are merged. In the session of the other tests, which the command takes for one of
+    its own."""
     monkeypatch.setattr(session, "root_session", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
     (rules / "tests" / "bad.yaml").write_text("cases: []\n")
@@ -196,6 +185,10 @@ def test_the_command_ends_with_1_where_a_case_fails_and_shows_the_table(
         ("no number", False),
         ("another column", False),
     ]
+    fails, wrong = (one["error"] for one in document["cases"][1:])
+    assert fails["type"] == "InputFault" and "CAST_INVALID_INPUT" in fails["message"]
+    assert wrong["type"] == "RuleInvalid"
+    assert re.search(r"named.yaml:14: .*: unknown column 'devise': did you mean 'device'", wrong["message"])
     assert document["errors"][0]["rule"] == "bad"
     assert called("bad").exit_code == 2
     assert "expected test cases in" in called("named", "--case", "no such").stderr

@@ -89,6 +89,13 @@ def test_each_sink_takes_its_part_exactly_once_whatever_crashes(spark: SparkSess
     )
     assert ordered(map(tuple, in_batch.collect())) == ordered(row[:2] for row in chosen(FIRST))
 
+
+@pytest.mark.prove
+def test_each_sink_takes_its_part_again_after_a_reset(spark: SparkSession, place: Path) -> None:
+    flow = wanting(place, settings={"epoch": {"max_files": 1}}, stream={"start": {"version": 0}})
+    for portion in (FIRST, SECOND):
+        flow.arrive(portion)
+    run(spark, flow)
     reset(spark, flow)
     run(spark, flow)
     assert sink(flow, 0) == ordered(chosen(FIRST, SECOND, generation=2))

@@ -65,6 +65,7 @@ def test_an_epoch_that_was_killed_goes_on(spark: SparkSession, place: Path, poin
     assert (counts["read"], counts["late"], counts["dead"]) == (len(events) + 2, 1, 1)
 
 
+@pytest.mark.prove  # `unit/test_source_promises.py`
 def test_an_epoch_reads_no_more_rows_than_the_rule_allows(spark: SparkSession, place: Path) -> None:
     flow, events = flow_of(place, sql=STATELESS), some(MOST * 2 + 1)
     fakes.append(flow.name, events)
@@ -123,7 +124,7 @@ def test_a_backfill_reads_it_again(spark: SparkSession, place: Path, point: str 
 
 
 def test_another_one_in_its_place_is_refused(spark: SparkSession, place: Path) -> None:
-    flow = flow_of(place, sql=STATELESS)
+    flow = flow_of(place, sql=STATELESS, sinks=1)
     fakes.append(flow.name, some(6))
     run(spark, flow)
     del fakes.ROWS[flow.name]
@@ -133,7 +134,7 @@ def test_another_one_in_its_place_is_refused(spark: SparkSession, place: Path) -
 
 
 def test_every_command_speaks_of_it(spark: SparkSession, place: Path) -> None:
-    flow = flow_of(place, sql=STATELESS)
+    flow = flow_of(place, sql=STATELESS, sinks=1)
     fakes.append(flow.name, some(6))
     run(spark, flow)
     fakes.append(flow.name, some(3))

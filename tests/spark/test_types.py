@@ -265,6 +265,7 @@ def test_state_of_a_type_that_no_table_has_is_refused_with_the_aggregate(spark: 
     proven(flow)
 
 
+@pytest.mark.prove
 def test_tables_of_a_killed_begin_have_the_types_of_the_next_text(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sinks=1, sql=STATELESS)
     flow.settings["sinks"] = [{"delta": flow.sink(), "partition_by": ["k"]}]

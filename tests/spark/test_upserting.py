@@ -265,7 +265,10 @@ def test_a_commit_whose_files_tell_another_story_is_found(spark: SparkSession, s
 
 @pytest.mark.parametrize(
     "properties",
-    [{"delta.enableChangeDataFeed": "true"}, {"delta.enableDeletionVectors": "true"}],
+    [
+        {"delta.enableChangeDataFeed": "true"},
+        pytest.param({"delta.enableDeletionVectors": "true"}, marks=pytest.mark.prove),  # rows are marked below
+    ],
     ids=["feed", "vectors"],
 )
 def test_a_table_with_a_change_feed_or_deletion_vectors(

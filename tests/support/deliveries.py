@@ -28,12 +28,17 @@ KEYED: dict[str, Any] = {"key": ["k"], "delete": "n < 0", "where": "n <> 7"}
 
 
 def flow_of(root: Path, sinks: Sequence[Mapping[str, Any]]) -> Flow:
-    """A rule with these sinks and, for each, a Delta table that takes the results in the same way."""
+    """A rule with these sinks and, for each way in which they take the results, a Delta table that does the same."""
     flow = Flow(root, "delivered", sql=f"SELECT {', '.join(COLUMNS)} FROM events WHERE n IS NOT NULL")
     flow.stream = {"lateness": None}
-    ways = [deepcopy({name: value for name, value in one.items() if name in (*KEYED, "newest")}) for one in sinks]
-    flow.settings = {"sinks": [*sinks, *({"delta": flow.sink(i), **way} for i, way in enumerate(ways))]}
+    ways = [_way(one) for one in sinks]
+    twins = [{"delta": flow.sink(i), **deepcopy(way)} for i, way in enumerate(ways) if ways.index(way) == i]
+    flow.settings = {"sinks": [*sinks, *twins]}
     return flow
+
+
+def _way(sink: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in sink.items() if name in (*KEYED, "newest")}
 
 
 def run_all(spark: SparkSession, flow: Flow) -> Flow:
@@ -67,7 +72,8 @@ class Copied:
 
     def expected(self, number: int) -> list[tuple[Any, ...]]:
         """What sink `number` is to hold."""
-        return in_order(rows_of(self.written.sink(number)))
+        ways = [_way(one) for one in self.written.settings["sinks"]]
+        return in_order(rows_of(self.written.sink(ways.index(ways[number]))))
 
 
 def in_order(rows: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:

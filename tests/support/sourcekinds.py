@@ -246,7 +246,7 @@ def rows_promised(growing: Growing, spark: SparkSession) -> None:
     for i, begin in enumerate(offsets):
         for j, end in enumerate(offsets[i:], i):
             expected = Counter(one["n"] for step in growing.rows[i:j] for one in step)
-            for _ in range(2):
+            for _ in range(2 if j == i + 2 else 1):  # some are read twice
                 assert _numbers(growing.source.frame(spark, begin, end)) == expected, (i, j)
     assert _numbers(source.whole(spark)) == Counter(one["n"] for step in growing.rows for one in step)
     assert [column for column in source.whole(spark).columns if column != MALFORMED] == list(COLUMNS)

@@ -187,6 +187,15 @@ def test_rows_that_an_older_text_wrote_must_lie_where_todays_says(
             asked(made, 0, MINUTE, texts=texts)
 
 
+def test_rows_by_key_that_an_older_text_wrote_may_have_other_keys(tmp_path: Path) -> None:
+    made = flow(tmp_path, sql="SELECT k, at, n FROM events", stream={"lateness": None})
+    made.settings["sinks"] = [{"delta": made.sink(), "key": ["k"], "newest": "at"}]
+    older, made.sql = text_of(made.rule()), "SELECT upper(k) AS k, at, n FROM events WHERE n <> 7"
+    assert asked(made, 0, MINUTE, texts=(text_of(made.rule()),)).end == MINUTE
+    with pytest.raises(Refused, match=r"other SQL.*floodmark reset"):
+        asked(made, 0, MINUTE, texts=(older, text_of(made.rule())))
+
+
 def test_running_totals_and_sinks_whose_key_has_no_time_are_refused(tmp_path: Path) -> None:
     totals = flow(tmp_path, sql=RUNNING, settings={"unbounded": True})
     totals.settings["sinks"] = [{"delta": totals.sink(), "key": ["k"]}]
