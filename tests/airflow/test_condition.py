@@ -12,7 +12,7 @@ from support.flow import Flow
 from test_pages import known
 
 from floodmark.core.protocol.digests import Digest
-from floodmark.core.protocol.records.backfills import Backfill
+from floodmark.core.protocol.records.backfills import Backfill, Deferred, Rewrite
 from floodmark.core.protocol.records.rows import Counts
 from floodmark.ledger.ledger import Ledger
 from floodmark.views.status.glance import Glance
@@ -50,6 +50,14 @@ def test_an_open_epoch_and_an_open_backfill_want_a_look(flow: Flow) -> None:
                  digests={}, results=Digest(), rule="{}", rule_hash="h")
     )  # fmt: skip
     assert told(flow) == Condition("open", "warn", "backfill 1 is open (attempt 1); the next run finishes it")
+
+
+def test_results_that_do_not_follow_a_rewrite_are_not_up_to_date(flow: Flow) -> None:
+    ledger = Ledger.open(flow.place.ledger, "by hand")
+    rewrite = Rewrite(since="3", upto="4", commits=("version 3 (DELETE)", "version 4 (UPDATE)"))
+    ledger.defer(Deferred(entry=ledger.begun.entry.text(), rewrites={"events": rewrite}))
+    said = "stream events: version 3 (DELETE), version 4 (UPDATE); results do not follow yet"
+    assert told(flow) == Condition("correcting", "busy", said)
 
 
 def test_an_edit_that_the_next_run_refuses_is_bad(flow: Flow) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from floodmark.core.lifecycle.freshness import Fresh
 from floodmark.views.status.glance import Glance
-from floodmark.views.status.rulestatus import describe_open
+from floodmark.views.status.rulestatus import describe_deferred, describe_open
 from floodmark_airflow.pages.access import DagFacts
 from floodmark_airflow.pages.cache import Answer
 
@@ -86,6 +86,8 @@ def _of_ledger(seen: Glance) -> Condition:
     faults = [lag for lag in seen.lag.values() if isinstance(lag, str)]
     if faults:
         return Condition("source at fault", "bad", faults[0])
+    if head.deferred:
+        return Condition("correcting", "busy", "; ".join(describe_deferred(head)))
     if seen.behind:
         return Condition("behind", "busy", "there is new data; the next run processes it")
     behind = next((one for one in seen.targets if one.portions), None)

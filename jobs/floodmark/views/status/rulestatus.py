@@ -146,7 +146,7 @@ class RuleStatus:
             ("open", describe_open(self.head) if self.head else None),
             ("backfilled", self._backfilled()),
             ("corrected", self._corrected()),
-            *(("correcting", said) for said in self._deferred()),
+            *(("correcting", said) for said in (describe_deferred(self.head) if self.head else ())),
             *(("skipped", f"stream {name}: {count} commits that remove rows") for name, count in self._skipped()),
             ("held by", self.holder),
             *(("behind", behind(name, lag)) for name, lag in self.lag.items()),
@@ -190,11 +190,6 @@ class RuleStatus:
     def _corrected(self) -> str | None:
         count = self.head.corrections if self.head else 0
         return f"{count} times in this generation, after rows of a source were removed or changed" if count else None
-
-    def _deferred(self) -> list[str]:
-        found = self.head.deferred.items() if self.head else ()
-        whats = ((name, ", ".join(commits_of(ones))) for name, ones in found)
-        return [f"stream {name}: {what}; results do not follow yet" for name, what in whats]
 
     def _skipped(self) -> list[tuple[str, int]]:
         return sorted(self.head.skipped.items()) if self.head else []
@@ -267,6 +262,12 @@ def describe_open(head: Head) -> str | None:
         return f"epoch {head.epoch + 1} is being abandoned; the next run finishes that"
     does = "finishes it" if opened_at_qos(head) else "counts it as lost, because its qos is 0"
     return f"epoch {head.epoch + 1} is open (attempt {head.attempt}); the next run {does}"
+
+
+def describe_deferred(head: Head) -> list[str]:
+    """For each stream with rewrites that are to be corrected, a message with their commits."""
+    whats = ((name, ", ".join(commits_of(ones))) for name, ones in head.deferred.items())
+    return [f"stream {name}: {what}; results do not follow yet" for name, what in whats]
 
 
 def _unfinished(head: Head) -> str | None:
