@@ -39,6 +39,7 @@ NOTICED = ROOT / ".cache/faults.json"  # new contents of `REACHED` after a run: 
 SCRATCH = ROOT / ".cache/faults"
 COPIED = ("jobs", "plugins", "tests")
 OWN = (*COPIED, ".git", ".cache", ".hypothesis", ".pytest_cache", "home", "lake")  # all else is linked
+FETCHED = ("jars", "classes", "kafka", "hadoop-aws")  # below `.cache`: a copy downloads none of it again
 UNIT = "tests/unit/"
 MOST_TESTS = 60  # that are recorded for each fault
 MOST_SECONDS = 600.0  # of one fault's tests
@@ -175,8 +176,9 @@ class Copy:
             if path.name not in OWN:
                 (self.root / path.name).symlink_to(path)
         (self.root / ".cache").mkdir()
-        for name in ("jars", "classes"):
-            (self.root / ".cache" / name).symlink_to(ROOT / ".cache" / name)
+        for name in FETCHED:
+            if (ROOT / ".cache" / name).exists():
+                (self.root / ".cache" / name).symlink_to(ROOT / ".cache" / name)
 
     def plant(self, fault: Fault, tests: Sequence[str], level: str) -> Outcome:
         """Run the tests with the fault in its place, up to the first that fails."""
