@@ -39,6 +39,7 @@ NOTICED = ROOT / ".cache/faults.json"  # new contents of `REACHED` after a run: 
 SCRATCH = ROOT / ".cache/faults"
 COPIED = ("jobs", "plugins", "tests")
 OWN = (*COPIED, ".git", ".cache", ".hypothesis", ".pytest_cache", "home", "lake")  # all else is linked
+FETCHED = ("jars", "classes", "kafka", "hadoop-aws")  # below `.cache`: a copy downloads none of it again
 UNIT = "tests/unit/"
 MOST_TESTS = 60  # that are recorded for each fault
 MOST_SECONDS = 600.0  # of one fault's tests
@@ -165,7 +166,7 @@ class Copy:
     """A copy of the project in which faults are planted, one after the other."""
 
     def __init__(self, number: int):
-        self._passing: set[str] = set()
+        self._passing: set[tuple[str, str]] = set()
         self.root = SCRATCH / f"copy{number}"
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir(parents=True)
@@ -175,8 +176,9 @@ class Copy:
             if path.name not in OWN:
                 (self.root / path.name).symlink_to(path)
         (self.root / ".cache").mkdir()
-        for name in ("jars", "classes"):
-            (self.root / ".cache" / name).symlink_to(ROOT / ".cache" / name)
+        for name in FETCHED:
+            if (ROOT / ".cache" / name).exists():
+                (self.root / ".cache" / name).symlink_to(ROOT / ".cache" / name)
 
     def plant(self, fault: Fault, tests: Sequence[str], level: str) -> Outcome:
         """Run the tests with the fault in its place, up to the first that fails."""
@@ -184,24 +186,33 @@ class Copy:
         sound = path.read_text()
         try:
             self._put(path, fault.text)
-            said, code = self._pytest(tests)
+            said, code, marks = self._in_turn(tests)
         finally:
             self._put(path, sound)
         spent = time.monotonic() - begun
         if code == 1:
-            return self._noticed(Outcome(fault, _first_failed(said, tests), spent, len(tests)))
+            return self._noticed(Outcome(fault, _first_failed(said, tests), spent, len(tests)), marks)
         if code in (0, NO_TESTS):
             return Outcome(fault, None, spent, len(tests))
         return Outcome(fault, None, spent, len(tests), f"{level}: pytest ended with {code}\n{said[-1500:]}")
 
-    def _noticed(self, found: Outcome) -> Outcome:
+    def _in_turn(self, tests: Sequence[str]) -> tuple[str, int, str]:
+        """Run the variants that `make test` runs. Of tests that are named one by one, then the long variants."""
+        each = all("::" in test for test in tests)
+        for marks in ("not prove", "prove") if each else ("not prove",):
+            said, code = self._pytest(tests, marks)
+            if code not in (0, NO_TESTS):
+                break
+        return said, code, marks
+
+    def _noticed(self, found: Outcome, marks: str) -> Outcome:
         """The same outcome if the test passes without the fault: a test that always fails notices nothing."""
         assert found.by is not None
-        if found.by not in self._passing:
-            said, code = self._pytest([found.by])
+        if (found.by, marks) not in self._passing:
+            said, code = self._pytest([found.by], marks)
             if code != 0:
                 return replace(found, by=None, broken=f"{found.by} fails without the fault, too\n{said[-1500:]}")
-            self._passing.add(found.by)
+            self._passing.add((found.by, marks))
         return found
 
     def close(self) -> None:
@@ -221,9 +232,7 @@ class Copy:
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
             compiled.unlink()
 
-    def _pytest(self, tests: Sequence[str]) -> tuple[str, int]:
-        each = all("::" in test for test in tests)  # of a whole file, the tests that `make test` runs
-        marks = "prove or not prove" if each else "not prove"
+    def _pytest(self, tests: Sequence[str], marks: str) -> tuple[str, int]:
         asked = ["-x", "-q", "-p", "no:cacheprovider", "-m", marks, *tests]
         if all(test.startswith(UNIT) for test in tests):
             return self._warm(asked)

@@ -153,6 +153,16 @@ def test_changes_whose_files_are_gone_are_named(feed: Feed) -> None:
     feed.source.check_appended(feed.at(2))
 
 
+def test_changes_of_a_version_without_a_feed_are_named(feed: Feed) -> None:
+    """The feed is off for one version, and on again: Delta has no feed of any range with that version."""
+    for value, n in (("false", 3), ("true", 4)):
+        DeltaTable(feed.address).alter.set_table_properties({"delta.enableChangeDataFeed": value})
+        feed.add(n)
+    with pytest.raises(HistoryGone, match=r"expected the changes of version 2, found none: the table had no .* feed"):
+        feed.source.check_appended(feed.at(1))
+    feed.source.check_appended(feed.at(3))
+
+
 def test_the_files_of_a_delete_without_feed_files_are_needed(feed: Feed) -> None:
     """A commit that removes whole files has its changes in these files alone."""
     (file,) = DeltaTable(feed.address).file_uris()

@@ -57,6 +57,12 @@ def test_a_backfill_replaces_the_rows_of_its_interval_and_no_others() -> None:
     assert holding(f"NOT {span.holds}", [4, 5, 8, 9, None]) == [4, 9, None]
 
 
+def test_a_correction_replaces_no_rows_of_its_gaps() -> None:
+    span = Span("at", "timestamp", 1, 10, gaps=((3, 5), (6, 8)))
+    assert holding(span.holds, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, None]) == [1, 2, 5, 8, 9]
+    assert holding(f"NOT {span.holds}", [2, 3, 4, 5, 10, None]) == [3, 4, 10, None]
+
+
 def fold(place: Path, sql: str, *windows: Any, **stream: Any) -> WindowRows:
     rule = Flow(place, sql=sql, stream={"lateness": "0 seconds", **stream}).rule()
     return WindowRows(rule, Shape({"events": EVENTS}), windows)

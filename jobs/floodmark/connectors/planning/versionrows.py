@@ -39,7 +39,7 @@ CHANGES = {"update_preimage": "update_before", "update_postimage": "update_after
 def changes_of(spark: SparkSession, address: str, times: Mapping[int, int | None]) -> DataFrame:
     """The table's change feed over versions in a row, with when each was committed, in milliseconds.
 
-    The feed's own times are those of the log's files, which a copy changes, and depend on where a read begins.
+    The feed's own times are those of the log's files, which a copy of the table changes.
     """
     feed = spark.read.format("delta").option("readChangeFeed", True)
     rows = feed.option("startingVersion", min(times)).option("endingVersion", max(times)).load(address)
