@@ -137,7 +137,7 @@ def test_a_source_is_followed_through_many_commits_of_each_kind(spark: SparkSess
         move(spark, flow.source)
         spark.sql(f"OPTIMIZE delta.`{flow.source}`")
     done = run(spark, flow)
-    assert ([len(one.commits) for one in done.corrections], len(done.epochs)) == ([6], 2)
+    assert ([len(one.commits) for one in done.corrections], len(done.epochs)) == ([4], 2)
     same_as_batch(spark, flow)
     proven(flow)
 

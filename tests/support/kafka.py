@@ -94,6 +94,7 @@ class Broker:
     def create(self, topic: str, partitions: int = 2, **settings: str) -> None:
         config = {key.replace("_", "."): value for key, value in settings.items()}
         self.admin.create_topics([NewTopic(topic, partitions, config=config)])[topic].result()
+        self.clients.clear()  # one that knew a topic of that name may take the new one's leaders for outdated
         assert self.process is not None
         assert wait_until(lambda: self._led(topic, partitions), self.process, LIMIT), f"topic {topic} has no leaders"
 
