@@ -66,7 +66,7 @@ def _computed(
     correction: Correction | None,
 ) -> Recomputed:
     at = _moment(head)
-    touched = _kept(_touched(session, plan, changed, at))
+    touched = _kept(touched_by(session, plan, changed, head))
     sinks = {name_at(head, address): address for address in plan.sinks}
     keys = {name: _kept(keys_for(plan, address, touched)) for name, address in sinks.items()}
     kept = _kept(touched.selectExpr(*state_keys(plan)).distinct()) if plan.fold.tables else touched
@@ -102,13 +102,9 @@ def _computed(
     return Recomputed(session, plan, intent, sinks, found | state, replaced, held)
 
 
-def touched(session: SparkSession, plan: Plan, rows: DataFrame, head: Head) -> DataFrame:
+def touched_by(session: SparkSession, plan: Plan, rows: DataFrame, head: Head) -> DataFrame:
     """The results that these rows of the rule's frame touch, as of the head; a result may repeat."""
-    return _touched(session, plan, rows, _moment(head))
-
-
-def _touched(session: SparkSession, plan: Plan, rows: DataFrame, at: Moment) -> DataFrame:
-    return plan.fold.touched(_unlimited(plan, rows), session, at)
+    return plan.fold.touched(_unlimited(plan, rows), session, _moment(head))
 
 
 def _moment(head: Head) -> Moment:

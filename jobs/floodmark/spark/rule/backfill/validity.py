@@ -28,7 +28,7 @@ def is_valid(done: Recomputed, home: Home, basis: Head, now: Head) -> bool:
 
 def _same_keys(done: Recomputed, rows: DataFrame, basis: Head) -> list[DataFrame]:
     """The results, and the state's keys, that these rows touch as well."""
-    touched = bykey.touched(done.session, done.plan, rows, basis)
+    touched = bykey.touched_by(done.session, done.plan, rows, basis)
     sinks = [
         OfKeys(keys_for(done.plan, address, done.rows[name])).of(keys_for(done.plan, address, touched))
         for name, address in done.sinks.items()
