@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from support.corrected import flow_of, proven, same_as_batch, sink
-from support.crash import Crash, crash_at, put_reach
+from support.crash import Crash, crash_at
 from support.flow import Flow, event
 from support.rewrites import FIRST, MORE, delete, move
-from support.running import run
+from support.running import computed_beside, run
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
@@ -20,36 +18,9 @@ from floodmark.cli.app import app
 from floodmark.cli.commands import correct as cli_correct
 from floodmark.connectors.backlog.news import look
 from floodmark.errors import InputFault
-from floodmark.spark.rule.backfill import correcting
 from floodmark.spark.rule.epochs.reports import RunReport
 
 OLD = [event(1000, "far"), event(1300, "far")]  # windows of FIRST and MORE are final behind these
-
-
-def computed_beside(
-    spark: SparkSession, flow: Flow, meanwhile: Callable[[], None], crash: str = ""
-) -> tuple[RunReport, int]:
-    """A run that corrects, with `meanwhile` between its computation and its commit; how often it computed.
-
-    crash: a point at which it is killed afterwards.
-    """
-    computed: list[int] = []
-    compute = correcting.compute
-
-    def reach(rule: str, point: str, epoch: int | None = None) -> None:
-        if point == "backfill.computed" and len(computed) == 1:
-            meanwhile()
-        elif point == crash:
-            raise Crash(point)
-
-    def counting(*args: Any) -> Any:
-        computed.append(len(computed))
-        return compute(*args)
-
-    with pytest.MonkeyPatch.context() as patch:
-        put_reach(patch, reach)
-        patch.setattr(correcting, "compute", counting)
-        return run(spark, flow), len(computed)
 
 
 # In each: the rows that come while it computes, and how often it computes.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,7 +12,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from floodmark.audit.certificate import audit
-from support.flow import HOPPING, OVER, RUNNING, SLICED, START, STATELESS, TUMBLING, Flow, rows_of
+from support import oracle, rowsofkeys
+from support.flow import HOPPING, OVER, PLACES, RUNNING, SLICED, START, STATELESS, TUMBLING, Flow, rows_of
 from support.oracle import ordered
 
 Rows = list[tuple[Any, ...]]
@@ -86,6 +87,67 @@ KEYED = {
         "SELECT at, v, k, n FROM (SELECT *, row_number() OVER (PARTITION BY at ORDER BY n DESC, k DESC, v DESC) AS p FROM events) WHERE p = 1",  # noqa: E501
     ),
 }
+Given = list[dict[str, Any]]  # all rows of the source
+
+
+@dataclass(frozen=True)
+class Entire:
+    """A rule that neither an interval of time nor keys bound, so that all of its results are recomputed.
+
+    given: its results by plain Python, of all rows and a watermark; None: by `batch`, plain SQL with a column `_end`
+    that the watermark has passed where a result is final.
+    """
+
+    sql: str = ""
+    given: Callable[[Given, datetime], Rows] | None = None
+    batch: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    stream: Mapping[str, Any] = field(default_factory=dict)
+    sink: Mapping[str, Any] = field(default_factory=dict)
+    process: str | None = None
+
+
+def _by_keys(name: str) -> Entire:
+    """One of the rules about the rows of a key, by its own answer over the rows that the watermark has passed."""
+    kind = rowsofkeys.KINDS[name]
+
+    def given(rows: Given, until: datetime) -> Rows:
+        return [*kind.answer([row for row in rows if row["at"] < until])]
+
+    return Entire(kind.sql, given, settings=kind.settings, stream=kind.stream)
+
+
+SESSIONS = """SELECT session_window.start AS start, k, count(*) AS c, sum(v) AS total, max(n) AS top FROM events
+GROUP BY session_window(at, '40 seconds'), k"""
+SIZES = """SELECT window.start AS start, k, count(*) AS c, sum(v) AS s FROM events GROUP BY window(at, '1 minute'), k
+UNION ALL SELECT window.start, upper(k), count(n), max(v) FROM events GROUP BY window(at, '90 seconds', '30 seconds'), upper(k)"""  # noqa: E501
+FULL = """SELECT a.at AS at, a.k AS k, b.at AS before, b.n AS n FROM events a FULL JOIN events b
+ON a.k = b.k AND b.at >= a.at - INTERVAL 25 SECONDS AND b.at < a.at"""
+TOTALS = "SELECT k, count(*) AS c, sum(n) AS s FROM events GROUP BY k"
+LAST = f"SELECT *, row_number() OVER (PARTITION BY k ORDER BY _end DESC) AS p FROM (SELECT start + INTERVAL 1 MINUTE AS _end, * FROM ({TUMBLING}))"  # noqa: E501
+ENTIRE = {
+    "class": Entire(given=oracle.totals, process="totals:Totals"),
+    "windows of rows": _by_keys("count"),
+    "windows by conditions": _by_keys("state"),
+    "distinct rows": _by_keys("distinct"),
+    "sessions": Entire(SESSIONS, oracle.sessions),
+    "rows before": Entire(
+        PLACES, batch=f"SELECT at + INTERVAL 1 MICROSECOND AS _end, * FROM ({PLACES})", settings={"unbounded": True}
+    ),
+    "several sizes": Entire(
+        SIZES, batch=SIZES.replace("SELECT window.start", "SELECT window.end AS _end, window.start")
+    ),
+    "full join": Entire(
+        FULL,
+        batch=f"SELECT coalesce(at, before + INTERVAL 25 SECONDS) + INTERVAL 1 MICROSECOND AS _end, * FROM ({FULL})",
+    ),
+    "totals with a lateness": Entire(
+        TOTALS,
+        batch=f"SELECT TIMESTAMP'1970-01-01' AS _end, * FROM ({TOTALS})",
+        settings={"unbounded": True},
+        sink={"key": ["k"]},
+    ),
+}
 AHEAD = {"over": timedelta(seconds=1)}  # how far behind a row the watermark has to be for its result to be final
 
 
@@ -94,6 +156,8 @@ def at(seconds: float) -> datetime:
 
 
 def flow_of(place: Path, form: str, sinks: int = 2, **kwargs: Any) -> Flow:
+    if form in ENTIRE:
+        return _entire(place, ENTIRE[form], sinks, **kwargs)
     if form in KEYED:
         return _keyed(place, KEYED[form], sinks, **kwargs)
     settings = {"windows": "rows"} if form == "rows" else {}
@@ -105,6 +169,13 @@ def _keyed(place: Path, form: Keyed, sinks: int, **kwargs: Any) -> Flow:
     flow.settings["sinks"] = [deepcopy({"delta": flow.sink(i), "key": [*form.key], **form.sink}) for i in range(sinks)]
     if form.grows:
         flow.settings["unbounded"] = True
+    return flow
+
+
+def _entire(place: Path, form: Entire, sinks: int, **kwargs: Any) -> Flow:
+    settings, stream = deepcopy({**form.settings}), {**CORRECT, **form.stream}
+    flow = Flow(place, sql=form.sql, process=form.process, settings=settings, stream=stream, sinks=sinks, **kwargs)
+    flow.settings["sinks"] = [deepcopy({"delta": flow.sink(i), **form.sink}) for i in range(sinks)]
     return flow
 
 
@@ -120,12 +191,24 @@ def watermark(flow: Flow) -> datetime:
 def in_batch(spark: SparkSession, flow: Flow) -> Rows:
     """What the rule's SQL gives of the source as it is now, of windows that are final."""
     spark.read.format("delta").load(flow.source).createOrReplaceTempView("events")
+    entire = next((one for one in ENTIRE.values() if (one.sql, one.process) == (flow.sql, flow.process)), None)
+    if entire is not None:
+        return _entirely(spark, flow, entire)
     form = next((one for one in KEYED.values() if one.sql == flow.sql), None)
     if form is not None and form.lateness is None:
         return ordered(map(tuple, spark.sql(form.whole or form.sql).collect()))
     rows = [row.asDict() for row in spark.sql(flow.sql).collect()]
     until = watermark(flow)
     return ordered(tuple(row.values()) for row in rows if _is_final(flow.sql, row, until))
+
+
+def _entirely(spark: SparkSession, flow: Flow, form: Entire) -> Rows:
+    until = watermark(flow)
+    if form.given is not None:
+        found = form.given(rows_of(flow.source), until)
+        return ordered(tuple(_naive(value) for value in row) for row in found)
+    rows = [tuple(row) for row in spark.sql(form.batch).collect()]
+    return ordered(row[1:] for row in rows if aware(row[0]) <= until)
 
 
 def _is_final(sql: str, row: Mapping[str, Any], until: datetime) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -10,12 +11,13 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.connectors.abandoning import Readers
-from floodmark.core.lifecycle.backfills import Interval, requested_interval
+from floodmark.core.lifecycle.backfills import Interval, requested_interval, requested_whole
 from floodmark.core.protocol.records.head import Head
+from floodmark.spark.rule.backfill import correcting
 from floodmark.spark.rule.backfill.backfilling import BackfillResult
 from floodmark.spark.rule.epochs.reports import RunReport
 from floodmark.spark.rule.run import RuleRun
-from support.crash import Crash, crash_at
+from support.crash import Crash, crash_at, put_reach
 from support.flow import Flow
 
 
@@ -51,6 +53,17 @@ def backfill_killed(spark: SparkSession, flow: Flow, begin: int, end: int, point
         _ = backfill(spark, flow, begin, end)
 
 
+def backfill_all(spark: SparkSession, flow: Flow) -> BackfillResult:
+    """Of everything."""
+    rule = flow.rule()
+    return _backfill_job(spark, flow).backfill(lambda head: requested_whole(rule, head), 0, lambda _: None)
+
+
+def rehearse_all(spark: SparkSession, flow: Flow) -> BackfillResult:
+    rule = flow.rule()
+    return _backfill_job(spark, flow).rehearse_backfill(lambda head: requested_whole(rule, head))
+
+
 def _backfill_job(spark: SparkSession, flow: Flow) -> RuleRun:
     return RuleRun(spark, flow.rule(), flow.home, "backfill", lambda _: None)
 
@@ -58,6 +71,32 @@ def _backfill_job(spark: SparkSession, flow: Flow) -> RuleRun:
 def _interval(flow: Flow, begin: int, end: int) -> Callable[[Head], Interval]:
     rule = flow.rule()
     return lambda head: requested_interval(rule, head, begin, end, str)
+
+
+def computed_beside(
+    spark: SparkSession, flow: Flow, meanwhile: Callable[[], None], crash: str = ""
+) -> tuple[RunReport, int]:
+    """A run that corrects, with `meanwhile` between its computation and its commit; how often it computed.
+
+    crash: a point at which it is killed afterwards.
+    """
+    computed: list[int] = []
+    compute = correcting.compute
+
+    def reach(rule: str, point: str, epoch: int | None = None) -> None:
+        if point == "backfill.computed" and len(computed) == 1:
+            meanwhile()
+        elif point == crash:
+            raise Crash(point)
+
+    def counting(*args: Any) -> Any:
+        computed.append(len(computed))
+        return compute(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        put_reach(patch, reach)
+        patch.setattr(correcting, "compute", counting)
+        return run(spark, flow), len(computed)
 
 
 def recheck(flow: Flow) -> None:

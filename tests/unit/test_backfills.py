@@ -11,11 +11,14 @@ import pytest
 from support.flow import HOPPING, OVER, PLACES, RUNNING, SESSIONS, SLICED, STATELESS, TWO_WINDOWS, Flow
 
 from floodmark.core.lifecycle.backfills import (
+    EVER,
     Interval,
     check_text,
     is_still_valid,
     requested_interval,
+    requested_whole,
     restated_in,
+    scope_now,
     starting_in,
 )
 from floodmark.core.lifecycle.changes import check_edit
@@ -24,6 +27,7 @@ from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, text_of
 from floodmark.core.protocol.recovery import Step, backfill_version, before_backfill, before_write
+from floodmark.core.rules.checks.recomputing import Scope
 from floodmark.core.sql.timecolumn import time_column_of
 from floodmark.core.sql.windows import WindowSpec
 from floodmark.errors import LedgerBroken, Refused, RunFailed, Sealed
@@ -129,16 +133,31 @@ def test_rows_of_a_stateless_rule_may_still_come_and_then_no_epoch_may_come_betw
     assert not asked(made, 7, 8).final, "no row of the stream is ever late, whatever the watermark"
 
 
+ONLY_WHOLE: list[tuple[dict[str, Any], str]] = [
+    ({"process": "totals:Totals"}, "its class"),
+    ({"sql": SESSIONS}, "sessions"),
+    ({"sql": PLACES, "settings": {"unbounded": True}}, "windows of rows"),
+    ({"sql": FULL}, "FULL JOIN"),
+    ({"sql": TWO_WINDOWS}, "windows of several sizes"),
+    ({"sql": "SELECT k, count(*) AS c FROM events GROUP BY window(at, '1 minute'), k"}, "expected window.start"),
+    ({"sql": "SELECT k, n FROM events"}, "expected the unchanged event time"),
+    ({"stream": {"distinct": {"key": ["k"], "within": "1 minute"}}}, "`distinct`"),
+]
+
+
+@pytest.mark.parametrize(("how", "reason"), ONLY_WHOLE, ids=[reason for *_, reason in ONLY_WHOLE])
+def test_what_no_interval_bounds_is_backfilled_as_a_whole(tmp_path: Path, how: dict[str, Any], reason: str) -> None:
+    rule = flow(tmp_path, **how).rule()
+    with pytest.raises(Refused, match=f"by interval: .*{reason}.*floodmark backfill counted --all"):
+        requested_interval(rule, head(rule), 0, MINUTE, str)
+    assert requested_whole(rule, head(rule)).whole
+    assert scope_now(rule, head(rule)) is Scope.ALL
+
+
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"process": "totals:Totals"}, {}, "its class"),
-    ({"sql": SESSIONS}, {}, "sessions"),
-    ({"sql": PLACES, "settings": {"unbounded": True}}, {}, "windows of rows"),
-    ({"sql": FULL}, {}, "FULL JOIN"),
-    ({"sql": TWO_WINDOWS}, {}, "windows of several sizes"),
-    ({"sql": "SELECT k, count(*) AS c FROM events GROUP BY window(at, '1 minute'), k"}, {}, "expected window.start"),
-    ({"sql": "SELECT k, n FROM events"}, {}, "expected the unchanged event time"),
+    ({"process": "clocks:Clocks"}, {}, "timers by the clock"),
+    ({"settings": {"sinks": [{"delta": "/lake/merged", "key": ["k"]}]}}, {}, "nothing but the order of epochs"),
     ({"sql": "SELECT at, current_timestamp() AS done FROM events"}, {}, "reads the clock"),
-    ({"stream": {"distinct": {"key": ["k"], "within": "1 minute"}}}, {}, "`distinct`"),
     ({"settings": {"qos": 0}}, {}, "qos 0"),
     ({"settings": {"sinks": [{"console": True, "qos": 1}]}}, {}, "no sink that is a table"),
     ({}, {"kept_output": True}, "rows from before a reset"),
@@ -155,6 +174,8 @@ def test_what_cannot_be_backfilled_is_refused_with_the_reason_and_the_ways(
     now = replace(head(rule), **changed)
     with pytest.raises(Refused, match=f"cannot be backfilled: .*{reason}.*floodmark reset counted.*another name"):
         requested_interval(rule, now, 0, MINUTE, str)
+    with pytest.raises(Refused, match=f"cannot be backfilled: .*{reason}.*floodmark reset counted.*another name"):
+        requested_whole(rule, now)
 
 
 AT = ["k", "at"]
@@ -183,7 +204,11 @@ def test_rows_that_an_older_text_wrote_must_lie_where_todays_says(
     check_edit(older, made.rule())
     assert asked(made, 0, MINUTE, texts=(text_of(made.rule()),)).final
     for texts in [(text_of(older),), (text_of(older), text_of(made.rule()))]:
-        with nullcontext() if fits else pytest.raises(Refused, match=r"epochs before an edit.*floodmark reset"):
+        with (
+            nullcontext()
+            if fits
+            else pytest.raises(Refused, match=r"epochs before an edit.*floodmark backfill counted --all")
+        ):
             asked(made, 0, MINUTE, texts=texts)
 
 
@@ -192,7 +217,7 @@ def test_rows_by_key_that_an_older_text_wrote_may_have_other_keys(tmp_path: Path
     made.settings["sinks"] = [{"delta": made.sink(), "key": ["k"], "newest": "at"}]
     older, made.sql = text_of(made.rule()), "SELECT upper(k) AS k, at, n FROM events WHERE n <> 7"
     assert asked(made, 0, MINUTE, texts=(text_of(made.rule()),)).end == MINUTE
-    with pytest.raises(Refused, match=r"other SQL.*floodmark reset"):
+    with pytest.raises(Refused, match=r"other SQL.*floodmark backfill counted --all"):
         asked(made, 0, MINUTE, texts=(older, text_of(made.rule())))
 
 
@@ -223,6 +248,7 @@ STANDS = [
     ({"backfills": {1: SPAN}}, True, False),
     ({"backfills": {1: SPAN.model_copy(update={"begin": MINUTE, "end": 2 * MINUTE})}}, True, True),
     ({"backfills": {1: SPAN.model_copy(update={"begin": -5, "end": 0})}}, False, True),
+    ({"backfills": {1: SPAN.model_copy(update={"begin": -EVER, "end": EVER, "whole": True})}}, True, False),
     ({"backfills": {1: SPAN.model_copy(update={"begin": -5, "end": 1})}}, False, False),
     ({"backfills": {1: SPAN.model_copy(update={"begin": MINUTE - 1, "end": 2 * MINUTE})}}, False, False),
 ]

@@ -114,8 +114,8 @@ def test_what_is_not_known_of_a_rule_is_not_known_of_its_readers(place: Path) ->
 
 def test_what_is_computed_is_said_apart_from_what_is_not_known() -> None:
     one: dict[str, Any] = {
-        "does": "correct", "because": None, "from": "T1", "to": "T2", "gaps": [["T3", "T4"]], "keys": None,
-        "first_keys": {}, "rewrites": {"events": {"left": 2, "came": 1}}, "notes": [],
+        "does": "correct", "because": None, "from": "T1", "to": "T2", "all": False, "gaps": [["T3", "T4"]],
+        "keys": None, "first_keys": {}, "rewrites": {"events": {"left": 2, "came": 1}}, "notes": [],
     }  # fmt: skip
     assert lines(one) == [
         "stream events: 2 rows leave and 1 come",
@@ -124,6 +124,7 @@ def test_what_is_computed_is_said_apart_from_what_is_not_known() -> None:
     by_key = one | {"from": None, "to": None, "gaps": [], "keys": 3, "first_keys": {"s": [{"k": "a"}, {"k": "b"}]}}
     assert lines(by_key)[1] == 'results of 3 keys would be recomputed: {"k": "a"}, {"k": "b"}, …'
     assert lines(by_key | {"keys": 0, "first_keys": {}})[1] == "no result depends on these rows"
+    assert lines(by_key | {"keys": None, "all": True})[1] == "all results would be recomputed"
     assert lines(one | {"because": "it is behind"}) == ["what it would recompute is not known: it is behind"]
     assert lines(one | {"does": "skip"}) == []
 
@@ -133,9 +134,11 @@ def test_the_page_shows_each_rule_and_escapes_what_comes_from_outside() -> None:
     one: dict[str, Any] = {
         "order": 1, "rule": "second", "does": "correct", "effect": "corrects", "because": None,
         "reads": [{"kind": "stream", "name": "e", "sink": "lake/<i>", "writer": "first"}],
-        "from": "T1", "to": "T2", "keys": None,
+        "from": "T1", "to": "T2", "all": False, "keys": None,
         "lines": ["results of T1 to T2"], "sinks": {"lake/out": sink},
     }  # fmt: skip
+    whole = page("first", {"lake/first": sink}, [one | {"from": None, "to": None, "all": True}])
+    assert "<td>everything</td>" in whole
     stops = one | {"order": 2, "rule": "third", "does": "stop", "effect": "its next run stops", "sinks": {}}
     shown = page("first: a backfill & more", {"lake/first": sink}, [one, stops])
     assert "<i>" not in shown

@@ -14,13 +14,14 @@ from deltalake import DeltaTable, write_deltalake
 from support.flow import HOPPING, SESSIONS, SLICED, STATELESS, TUMBLING, TWO_WINDOWS, Flow
 
 from floodmark.connectors.delta.rewrites import FileChanges, as_added, rewriting
-from floodmark.core.lifecycle.backfills import restated_in, window_of
+from floodmark.core.lifecycle.backfills import EVER, restated_in, scope_now, window_of
 from floodmark.core.lifecycle.changes import check_edit, check_keeps_corrections
 from floodmark.core.lifecycle.corrections import (
     MOST_GAPS,
     check_correctable,
     grain_of,
     nothing_touched,
+    still_valid,
     times_of,
     touched_interval,
 )
@@ -29,6 +30,7 @@ from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.protocol.ticks import due_watermark
+from floodmark.core.rules.checks.recomputing import Scope
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import HistoryGone, Refused, RuleChanged, RuleInvalid
 from floodmark.ledger.delta.tablelog import DataCommit
@@ -179,21 +181,6 @@ def keyed(*keys: str | None) -> dict[str, Any]:
 
 
 REFUSED = {
-    "sessions": ({"sql": SESSIONS}, "it has sessions"),
-    "two windows": ({"sql": TWO_WINDOWS}, "windows of several sizes"),
-    "late totals": (
-        {"sql": TOTALS, "settings": {**keyed("k"), "unbounded": True}},
-        "which rows were late is not known",
-    ),
-    "keys with lookups": (
-        {
-            "sql": "SELECT e.k, name FROM events e JOIN names ON e.k = names.k",
-            "settings": {**keyed("k"), "lookups": {"names": {"delta": "/lake/names"}}},
-            "stream": NEVER_LATE,
-        },
-        "keys may depend on lookup tables",
-    ),
-    "a sink without a key": ({"sql": STATELESS, "settings": keyed("k", None), "stream": NEVER_LATE}, "has no `key`"),
     "windows by another key": (
         {"settings": keyed("k")},
         "a key without its results' time",
@@ -203,6 +190,33 @@ REFUSED = {
     "rebuild": ({"settings": {"rebuild": True, "epoch": "none"}}, "each run reads what the source holds now"),
     "word": ({"stream": {"on_rewrite": "undo"}}, "expected stop"),
 }
+
+
+ENTIRE: dict[str, dict[str, Any]] = {
+    "sessions": {"sql": SESSIONS},
+    "two windows": {"sql": TWO_WINDOWS},
+    "late totals": {"sql": TOTALS, "settings": {**keyed("k"), "unbounded": True}},
+    "keys with lookups": {
+        "sql": "SELECT e.k, name FROM events e JOIN names ON e.k = names.k",
+        "settings": {**keyed("k"), "lookups": {"names": {"delta": "/lake/names"}}},
+        "stream": NEVER_LATE,
+    },
+    "a sink without a key": {"sql": STATELESS, "settings": keyed("k", None), "stream": NEVER_LATE},
+}
+
+
+@pytest.mark.parametrize("what", ENTIRE)
+def test_what_neither_an_interval_nor_keys_bound_is_corrected_as_a_whole(tmp_path: Path, what: str) -> None:
+    rule = rule_of(tmp_path, **ENTIRE[what])
+    assert scope_now(rule, head(rule)) is Scope.ALL
+
+
+def test_results_of_all_times_hold_until_the_next_epoch(tmp_path: Path) -> None:
+    rule = rule_of(tmp_path, sql=SESSIONS)
+    done = Restated(begin=-EVER, end=EVER, high=EVER, upto=3, whole=True)
+    basis = head(rule)
+    assert still_valid(rule, done, basis, basis) is True
+    assert still_valid(rule, done, basis, replace(basis, epoch=basis.epoch + 1)) is False
 
 
 @pytest.mark.parametrize("what", REFUSED)

@@ -151,6 +151,8 @@ def _shipped(table: str, rows: Sequence[Row], upto: int) -> Iterator[Portion]:
             continue
         if row.kind == "commit" and row.epoch == 0 and not body.get("kept_output") and not _stay(table, body):
             found = []
+        if row.kind == "backfilled" and backfill is not None and backfill.get("whole"):
+            found = []
         written = body["tables"].get(table)
         if written is not None:
             found.append(Portion(row.seq, written, backfill if row.kind == "backfilled" else None))

@@ -10,6 +10,7 @@ from floodmark.core.protocol.expectations import failing
 from floodmark.core.protocol.records.backfills import Backfill, Rewritten
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Intent, Life, Lost, Record, Row, total
+from floodmark.views.extents import extent
 from floodmark.views.formats import iso
 
 COLUMNS = ("epoch", "generation", "result", "attempts", "read", "filtered", "dropped", "folded", "late", "dead",
@@ -60,8 +61,7 @@ def _backfill(rows: list[Row], zone: bool) -> dict[str, Any]:
     if rows[0].kind not in BACKFILLS:
         return {"backfill": None}
     intent, done = Backfill.model_validate_json(rows[0].body), rows[-1].kind == "backfilled"
-    begin, end = (None if intent.is_empty else iso(at, zone) for at in (intent.begin, intent.end))
-    said: dict[str, Any] = {"number": intent.number, "from": begin, "to": end, "upto": intent.upto}
+    said: dict[str, Any] = {"number": intent.number, **extent(intent, zone), "upto": intent.upto}
     said |= {"gaps": len(intent.gaps), "keys": intent.most_keys}
     said["restated"] = intent.restated
     said["rewrites"] = {name: _rewritten(one) for name, one in intent.rewrites.items()}

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from floodmark.core.text.tablenames import last_part
+from floodmark.views.extents import words
 
 STYLE = """
 :root { color-scheme: light dark; --good: #1a7f37; --bad: #cf222e; --open: #9a6700; --line: #8884; --dim: #57606a; }
@@ -59,9 +60,7 @@ def _overview(rules: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _what(one: Mapping[str, Any]) -> str:
-    if one["from"] is not None:
-        return f"{one['from']} to {one['to']}"
-    return f"{one['keys']} keys" if one["keys"] else ""
+    return words(one)
 
 
 def _rule(one: Mapping[str, Any]) -> Iterator[str]:

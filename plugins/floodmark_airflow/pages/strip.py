@@ -7,6 +7,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from floodmark.views.extents import words
+
 WIDTH = 8  # of a bar and the space beside it
 # Solid: committed; split: committed after several attempts; hollow: open; low with a cross: lost or discarded;
 # a line: the generation was sealed; a diamond: results between two epochs were replaced.
@@ -42,9 +44,8 @@ def _about(backfill: Mapping[str, Any] | None) -> str:
     """What a backfill or a correction has replaced, and why."""
     if backfill is None:
         return ""
-    what = f", {backfill['from']} to {backfill['to']}" if backfill["from"] else ""
-    keys = "" if backfill["keys"] is None else f", {backfill['keys']} keys"
-    return f"{what}{keys}{''.join(f', stream {name}: {_moved(one)}' for name, one in backfill['rewrites'].items())}"
+    what = f", {extent}" if (extent := words(backfill)) else ""
+    return f"{what}{''.join(f', stream {name}: {_moved(one)}' for name, one in backfill['rewrites'].items())}"
 
 
 def _moved(rewrite: Mapping[str, Any]) -> str:

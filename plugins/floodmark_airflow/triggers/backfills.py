@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from floodmark.core.lifecycle.backfills import requested_interval, starting_in
+from floodmark.core.lifecycle.backfills import EVERYTHING, requested_interval, requested_whole, starting_in
 from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.rules.file.schedule import UPSTREAM
 from floodmark.views.formats import iso
-from floodmark_airflow.triggers.fields import Field, Params, asks
+from floodmark_airflow.triggers.fields import Field, Flag, Params, asks
 from floodmark_airflow.triggers.operations import Operation, ledger_of
 
 if TYPE_CHECKING:
@@ -30,10 +30,13 @@ class Time(Field):
     """A time; an option of the command has its name."""
 
     schema: ClassVar = {"format": "date-time"}
-    required: ClassVar = True
 
-    def read(self, rule: Rule, params: Params) -> datetime:
-        """Also one that has microseconds, with a zone and without: which of them counts is known to the ledger."""
+    def read(self, rule: Rule, params: Params) -> datetime | None:
+        """None where nothing is written. A time has to have microseconds, with a zone and without: which of them
+        counts is known to the ledger.
+        """
+        if not params.get(self.name):
+            return None
         try:
             at = datetime.fromisoformat(str(params.get(self.name)))
             for with_zone in (True, False):
@@ -44,25 +47,32 @@ class Time(Field):
             ) from None
         return at
 
-    def words(self, value: datetime) -> list[str]:
-        return [f"--{self.name}", value.isoformat()]
+    def words(self, value: datetime | None) -> list[str]:
+        return [] if value is None else [f"--{self.name}", value.isoformat()]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backfill(Operation):
-    """Recomputes [begin, end) of event time."""
+    """Recomputes [begin, end) of event time, or everything."""
 
     name: ClassVar = "backfill"
     about: ClassVar = "recompute a past interval, late rows included, and replace it in the sinks"
-    options: ClassVar = ("--align", "--yes")
-    begin: datetime = asks(Time("from", "the start of the interval (inclusive)"))
-    end: datetime = asks(Time("to", "the end of the interval (exclusive)"))
+    begin: datetime | None = asks(Time("from", "the start of the interval (inclusive); needed unless `all`"))
+    end: datetime | None = asks(Time("to", "the end of the interval (exclusive); needed unless `all`"))
+    everything: bool = asks(Flag("all", "recompute all results, in place of an interval"))
+
+    def arguments(self) -> list[str]:
+        return [*super().arguments(), *([] if self.everything else ["--align"])]
 
     def preview(self, rule: Rule) -> str:
         from floodmark.connectors.places import head_now
 
         ledger = ledger_of(rule)
         head = head_now(ledger.begun, rule, ledger.id)
+        if self.everything and self.begin is None and self.end is None:
+            requested_whole(rule, head)
+            return "recomputing everything"
+        self._check_bounds()
         begin, end = self._starts(rule, head)
         if begin == end or self._set_back(begin, end):
             raise AirflowSkipException(f"no window starts from {self.begin} to before {self.end}")
@@ -70,12 +80,22 @@ class Backfill(Operation):
         requested_interval(rule, head, begin, end, lambda at: str(iso(at, zone)))
         return f"recomputing {iso(begin, zone)} to {iso(end, zone)}"
 
+    def _check_bounds(self) -> None:
+        given = [name for name, at in (("from", self.begin), ("to", self.end), ("all", self.everything)) if at]
+        if given != ["from", "to"]:
+            raise AirflowFailException(
+                f"expected from and to, or all alone, found {', '.join(given) or 'none of them'}"
+            )
+
     def _set_back(self, begin: int, end: int) -> bool:
         """Whether it is the hour in which clocks are set back, for a rule whose event times are local times."""
+        assert self.begin is not None and self.end is not None
         return begin > end and bool(self.begin.tzinfo and self.end.tzinfo) and self.begin < self.end
 
     def _starts(self, rule: Rule, head: Head) -> tuple[int, int]:
         """The interval of results to replace, in microseconds; equal bounds if no window starts in it."""
+        if self.begin is None or self.end is None:
+            return EVERYTHING.begin, EVERYTHING.end
         begin, end = (micros_of(at, rule, zoned(rule, head)) for at in (self.begin, self.end))
         return starting_in(rule, begin, end) if begin < end else (begin, end)
 
@@ -94,7 +114,7 @@ class Backfill(Operation):
 
 def of_airflow(rule: Rule, at: datetime, dry_run: bool = False) -> Backfill:
     """The operation of a run of Airflow's own backfill with this logical date."""
-    return Backfill(begin=_plain(at), end=_plain(_next_tick(rule, at)), dry_run=dry_run)
+    return Backfill(begin=_plain(at), end=_plain(_next_tick(rule, at)), everything=False, dry_run=dry_run)
 
 
 def _plain(at: datetime) -> datetime:

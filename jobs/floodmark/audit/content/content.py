@@ -87,7 +87,14 @@ def _replaced(
 ) -> Iterator[str]:
     """Faults of a backfill's commit: inside the interval, its rows must be the results. Outside, they must equal the
     rows of the removed files bit by bit, as long as these files exist (and the log still has their partitions)."""
-    results, intervals = named.written["results"], backfill.intervals(named.table)
+    results = named.written["results"]
+    if backfill.is_whole:
+        differing = "; ".join(differences(results, digest(rows, computed=bool(results["floats"]))))
+        if differing:
+            _refuse_unsure([rows])
+            yield f"its files hold other rows than its results ({differing})"
+        return
+    intervals = backfill.intervals(named.table)
     column, _ = intervals
     if column not in rows.column_names or not pa.types.is_timestamp(rows[column].type):
         yield f"its files have no column {column} with times"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from floodmark.audit.effects.sinktables import Sinks
@@ -74,7 +74,8 @@ def complete_backfill(backfill: Backfill, sinks: Sinks | None, known: Collection
     if backfill.result != "committed":
         return
     found = {table: written["rows"] for table, written in backfill.end["tables"].items()}
-    own = backfill.intent.get("state", {}).keys() | {name for name in backfill.keys if name.startswith("state/")}
+    own = backfill.intent.get("state", {}).keys() | _state_in(backfill.keys)
+    own |= _state_in(backfill.intent.get("taken", {})) if backfill.is_whole else set()
     expected = {*(found if sinks is None else sinks), *own}
     if backfill.rewrites:  # a sink that no epoch had written to yet has nothing to correct
         expected -= {table for table in expected if table.startswith("sink/") and table not in known}
@@ -92,6 +93,10 @@ def complete_backfill(backfill: Backfill, sinks: Sinks | None, known: Collection
         if rows != wanted:
             what = f"backfill {backfill.number} has {wanted} rows for it, the commit {rows}"
             yield Finding("broken", what, backfill.generation, backfill.epoch, table)
+
+
+def _state_in(tables: Iterable[str]) -> set[str]:
+    return {name for name in tables if name.startswith("state/")}
 
 
 def _results_for(backfill: Backfill, table: str) -> Mapping[str, Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
+from floodmark.audit.effects.accounts import targets_in
 from floodmark.audit.effects.carried import carried, complete, complete_backfill, is_undigested
 from floodmark.audit.effects.findings import Findings
 from floodmark.audit.effects.ledgertables import Tables
@@ -96,7 +98,20 @@ class Effects:
         else:
             tally.seen += 1
             self.notes.findings += carried(named, entry, of_table=log.moves is None)
-            self._check_rows(named, entry, self.tables.replayed(log).moves[entry.version])
+            replayed = self.tables.replayed(log)
+            self._check_rows(named, entry, replayed.moves[entry.version])
+            self.notes.findings += self._left_over(named, replayed.stay.get(entry.version, 0))
+
+    def _left_over(self, named: Named, stay: int) -> Iterator[Finding]:
+        """Files that a backfill of all results leaves. An outbox keeps what it has: the target follows."""
+        if stay and named.backfill is not None and named.backfill.is_whole and named.table not in self._targets:
+            yield named.finding(
+                f"backfill {named.backfill.number} replaces all rows, but the commit leaves {stay} files"
+            )
+
+    @cached_property
+    def _targets(self) -> Mapping[str, Any]:
+        return targets_in(self.story)
 
     def _check_abandoned(self, generation: Generation) -> None:
         """Check the commits that undid epochs, in every sink that is still the same table."""

@@ -42,11 +42,12 @@ class Allowance:
 @dataclass
 class LogReplay:
     """A log's entries, replayed in order. `moves`: by version; `faults`: by version, changes that no engine makes;
-    `files`: those after all entries, `then`: those as of the newest checkpoint; None if the files at the log's start
-    are unknown."""
+    `stay`: by version, how many older files it leaves; `files`: those after all entries, `then`: those as of the newest
+    checkpoint; None if the files at the log's start are unknown."""
 
     moves: dict[int, Move] = field(default_factory=dict)
     faults: dict[int, list[str]] = field(default_factory=dict)
+    stay: dict[int, int] = field(default_factory=dict)
     files: Files | None = None
     then: Files | None = None
 
@@ -62,6 +63,7 @@ def replay_log(log: TableLog) -> LogReplay:
         else:
             found.faults[entry.version] = list(_odd(entry, found.files, log.types))
             found.moves[entry.version] = _moved(entry, found.files)
+            found.stay[entry.version] = len(found.files) - len({file.key for file in entry.added})
             if log.shown is not None and log.shown.version == entry.version:
                 found.then = dict(found.files)
     return found

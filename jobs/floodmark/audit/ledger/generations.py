@@ -65,6 +65,11 @@ class Backfill(Intended):
         return {name: self.intent[name] for name in (("maxima",) if self.is_deferred else ("entry", "maxima"))}
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it replaced all rows of each table."""
+        return bool(self.intent.get("whole", False))
+
+    @property
     def keys(self) -> Mapping[str, int]:
         """How many results or keys it has replaced in each table; none where it replaced an interval."""
         return dict(self.intent.get("keys", {}))

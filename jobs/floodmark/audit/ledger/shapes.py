@@ -73,6 +73,8 @@ def check_backfill(body: Mapping[str, Any]) -> None:
     check_counts(body)
     _ = str(body["column"]), [whole(body[name]) for name in ("begin", "end", "high", "shift", "upto")]
     _ = dict(body["restated"]), str(body["entry"]), whole(body.get("low", body["begin"]))
+    if not isinstance(body.get("whole", False), bool):
+        raise TypeError(f"expected true or false for `whole`, found {body['whole']!r}")
     for one in body.get("rewrites", {}).values():
         _ = str(one["since"]), str(one["upto"]), [str(commit) for commit in one["commits"]]
         _ = whole(one["left"]["rows"]), whole(one["came"]["rows"]), dict(body["maxima"])

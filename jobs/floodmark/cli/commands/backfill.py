@@ -14,6 +14,7 @@ from floodmark.cli.commands.run import moment
 from floodmark.cli.shared import options, output, rehearsals, rulechange
 from floodmark.cli.shared.rulechange import generated_run_id
 from floodmark.cli.shared.withspark import with_spark
+from floodmark.views.extents import extent, words
 from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
@@ -39,15 +40,18 @@ BECOMES = (
 def backfill(
     name: options.RuleName,
     begin: Annotated[
-        datetime,
+        datetime | None,
         typer.Option(
             "--from", metavar="T", parser=moment, help="Start of the interval (inclusive).", show_default=False
         ),
-    ],
+    ] = None,
     end: Annotated[
-        datetime,
+        datetime | None,
         typer.Option("--to", metavar="T", parser=moment, help="End of the interval (exclusive).", show_default=False),
-    ],
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Recompute all results, in place of an interval. Works for any kind of rule.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and exit.")] = False,
     cascade: rehearsals.CascadeOption = False,
     page: rehearsals.PageOption = None,
@@ -70,24 +74,26 @@ def backfill(
 ) -> None:
     """Recompute the results of [--from, --to) with the current rule, late rows included, and replace exactly these.
 
-    The rule keeps running meanwhile. A window belongs to the interval if it starts in it. Of running aggregates, first
-    rows and keyed single rows, all keys that have rows in the interval are recomputed. If the backfill is killed,
-    the next backfill or run finishes it. It asks for confirmation if other rules read the sinks as streams.
+    With `--all`, recompute everything, and replace what each sink holds in one commit. Runs continue meanwhile.
+    A window belongs to the interval if it starts in it. Of running aggregates, first rows and keyed single rows, all
+    keys that have rows in the interval are recomputed. If the backfill is killed, the next backfill or run finishes it.
+    It asks for confirmation if other rules read the sinks as streams.
 
     Example: `floodmark backfill departure_delays --from 2001-01-01T00:00Z --to 2001-01-02T00:00Z --dry-run --cascade`
     """
     from floodmark.cli.commands.rows import begun
     from floodmark.connectors.places import head_now
-    from floodmark.core.lifecycle.backfills import check_text, requested_interval, starting_in
+    from floodmark.core.lifecycle.backfills import check_text, requested_interval, requested_whole, starting_in
     from floodmark.core.lifecycle.life import check_living
     from floodmark.core.lifecycle.zones import micros_of, zoned
 
     rehearsals.check_shown(dry_run, cascade, page)
+    bounds = _bounds(begin, end, everything, align)
     rule, ledger, head = begun(rules, home.absolute(), name)
     head = head_now(head, rule, ledger.id)
     check_living(head, name)
     zone = zoned(rule, head)
-    low, high = (micros_of(at, rule, zone) for at in (begin, end))
+    low, high = (micros_of(at, rule, zone) for at in bounds) if bounds else (0, 0)
     if align and low < high:
         low, high = starting_in(rule, low, high)
         if low == high:
@@ -95,6 +101,8 @@ def backfill(
 
     def wanted(now: Head) -> Interval:
         check_text(rule, head, now)
+        if bounds is None:
+            return requested_whole(rule, now)
         return requested_interval(rule, now, low, high, lambda at: str(iso(at, zone)))
 
     wanted(head)
@@ -122,11 +130,26 @@ def backfill(
     return output.print_json(facts) if as_json else _report(facts)
 
 
+def _bounds(
+    begin: datetime | None, end: datetime | None, everything: bool, align: bool
+) -> tuple[datetime, datetime] | None:
+    """The interval; None: all results. Raises Refused unless exactly one of them is asked for."""
+    from floodmark.errors import Refused
+
+    if everything and begin is None and end is None and not align:
+        return None
+    if everything or begin is None or end is None:
+        found = [name for name, at in (("--from", begin), ("--to", end), ("--all", everything or None)) if at]
+        found += ["--align"] if align and everything else []
+        raise Refused(f"expected --from and --to, or --all alone, found {', '.join(found) or 'none of them'}")
+    return begin, end
+
+
 def _nothing(name: str, as_json: bool) -> None:
     if as_json:
         counts = dict.fromkeys(("read", "filtered", "dropped", "folded", "dead", "restated"), 0)
         return output.print_json({"rule": name, "done": False, "backfill": None, "from": None, "to": None,
-                                "epoch": None, **counts, "sinks": {}, "downstream": []})  # fmt: skip
+                                "all": False, "epoch": None, **counts, "sinks": {}, "downstream": []})  # fmt: skip
     return output.say(f"{name}: no window starts in this interval: there is nothing to recompute")
 
 
@@ -156,8 +179,7 @@ def _facts(rule: Rule, put: BackfillResult, done: bool, zone: bool) -> dict[str,
         "rule": rule.rule,
         "done": done,
         "backfill": intent.number if done else None,
-        "from": iso(intent.begin, zone),
-        "to": iso(intent.end, zone),
+        **extent(intent, zone),
         "keys": intent.most_keys,
         "epoch": intent.upto,
         **counts,
@@ -168,12 +190,11 @@ def _facts(rule: Rule, put: BackfillResult, done: bool, zone: bool) -> dict[str,
 
 def _what(facts: dict[str, Any]) -> str:
     what = f"backfill {facts['backfill']}" if facts["done"] else "a backfill now"
-    keys = "" if facts["keys"] is None else f" ({facts['keys']} keys)"
-    return f"{what}, of {facts['from']} to {facts['to']}{keys}"
+    return f"{what}, of {words(facts)}"
 
 
 def _report(facts: dict[str, Any]) -> None:
-    restated = f"; {facts['restated']} of the interval's rows had been late" if facts["restated"] else ""
+    restated = f"; {facts['restated']} of these rows had been late" if facts["restated"] else ""
     read = f"{facts['folded']} rows of epochs up to {facts['epoch']} processed{restated}"
     output.say(f"{facts['rule']}: {_what(facts)}: {read}")
     for sink, rows in facts["sinks"].items():

@@ -10,7 +10,7 @@ from floodmark.cli.shared import options, output, rehearsals, rulechange
 from floodmark.cli.shared.withspark import with_spark
 from floodmark.core.text.tablenames import last_part
 from floodmark.errors import Refused
-from floodmark.views.formats import iso
+from floodmark.views.extents import extent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,6 +94,7 @@ def _expected(rule: Rule, found: BackfillResult | None, zone: bool) -> dict[str,
         "done": False,
         "from": None,
         "to": None,
+        "all": False,
         "keys": None,
         "rewrites": {},
         "sinks": {},
@@ -105,17 +106,26 @@ def _expected(rule: Rule, found: BackfillResult | None, zone: bool) -> dict[str,
         name: {"commits": one.commits, "left": one.left.rows, "came": one.came.rows}
         for name, one in intent.rewrites.items()
     }
-    times = {} if intent.is_empty else {"from": iso(intent.begin, zone), "to": iso(intent.end, zone)}
-    return facts | times | {"keys": intent.most_keys, "rewrites": rewrites, "sinks": rehearsals.sink_facts(found)}
+    return (
+        facts
+        | extent(intent, zone)
+        | {"keys": intent.most_keys, "rewrites": rewrites, "sinks": rehearsals.sink_facts(found)}
+    )
 
 
 def _what(facts: dict[str, Any]) -> str:
     if not facts["rewrites"]:
         return "there is nothing to correct"
-    if facts["from"] is None and not facts["keys"]:
+    if not _touches(facts):
         return "no result depends on these rows"
+    if facts["all"]:
+        return "all results would be recomputed"
     what = f"{facts['keys']} keys" if facts["keys"] else f"{facts['from']} to {facts['to']}"
     return f"results of {what} would be recomputed"
+
+
+def _touches(facts: dict[str, Any]) -> bool:
+    return bool(facts["all"] or facts["from"] or facts["keys"])
 
 
 def _say_expected(facts: dict[str, Any]) -> None:
@@ -126,7 +136,7 @@ def _say_expected(facts: dict[str, Any]) -> None:
     for stream, one in facts["rewrites"].items():
         output.say(f"{rule}: stream {stream}: {_moved(one)}")
     output.say(f"  {_what(facts)}")
-    if facts["from"] is None and not facts["keys"]:
+    if not _touches(facts):
         return
     for sink, rows in facts["sinks"].items():
         rehearsals.say_sink(sink, rows)

@@ -40,9 +40,9 @@ def epochs(
 
 def _cell(epoch: dict[str, Any], column: str) -> Any:
     """One cell; a backfill, which is listed with the epoch before it, shows as its result what it has replaced."""
+    from floodmark.views.extents import words
+
     said = epoch["backfill"]
     if column != "result" or said is None:
         return epoch[column]
-    interval = f" {said['from']} to {said['to']}" if said["from"] else ""
-    keys = "" if said["keys"] is None else f" {said['keys']} keys"
-    return f"{epoch['result']}{interval}{keys}"
+    return f"{epoch['result']} {words(said)}".rstrip()

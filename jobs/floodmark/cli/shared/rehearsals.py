@@ -13,6 +13,7 @@ import typer
 from floodmark.cli.shared import output
 from floodmark.core.text.tablenames import last_part
 from floodmark.errors import FloodmarkError, Refused
+from floodmark.views.extents import extent
 from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
@@ -121,7 +122,16 @@ def _step(step: Step) -> Facts:
 
 def _nothing(because: str | None) -> Facts:
     nothing = dict.fromkeys(("from", "to", "keys"))
-    return {"because": because, **nothing, "gaps": [], "first_keys": {}, "rewrites": {}, "sinks": {}, "notes": []}
+    return {
+        "because": because,
+        **nothing,
+        "all": False,
+        "gaps": [],
+        "first_keys": {},
+        "rewrites": {},
+        "sinks": {},
+        "notes": [],
+    }
 
 
 def _computed(rule: Rule, found: Rehearsed, home: Path) -> Facts:
@@ -132,11 +142,10 @@ def _computed(rule: Rule, found: Rehearsed, home: Path) -> Facts:
     known = LedgerReader.load(Home(home, rule.rule).ledger)
     assert known is not None
     intent, zone = found.intent, zoned(rule, known.begun)
-    times = {} if intent.is_empty else {"from": iso(intent.begin, zone), "to": iso(intent.end, zone)}
     advances = intent.maxima != known.begun.maxima
     return {
         **_nothing(None),
-        **times,
+        **extent(intent, zone),
         "gaps": [[iso(begin, zone), iso(end, zone)] for begin, end in intent.gaps],
         "keys": intent.most_keys,
         "first_keys": found.first_keys,
@@ -201,6 +210,8 @@ def lines(one: Facts) -> list[str]:
 
 
 def _extent(one: Facts) -> str:
+    if one["all"]:
+        return "all results would be recomputed"
     if one["from"] is None and not one["keys"]:
         return "no result depends on these rows"
     if one["from"] is not None:

@@ -328,6 +328,8 @@ class FakeTransaction(Transaction):
 
     def _is_within(self, row: Row) -> bool:
         span = self._way.span
+        if span.column is None:
+            return True
         at = _micros(row[self._position(span)])
         return span.low <= at < span.high and not any(low <= at < high for low, high in span.gaps)
 

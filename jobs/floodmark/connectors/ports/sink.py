@@ -142,7 +142,7 @@ class Way(Protocol):
     def span(self) -> Any:
         """Which rows are replaced: those whose `column` is in [`low`, `high`), and in none of `gaps`, microseconds.
 
-        In a table of state also those with certain keys.
+        All, if its `column` is None. In a table of state also those with certain keys.
         """
         ...
 

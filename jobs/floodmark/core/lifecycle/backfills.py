@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from floodmark.core.protocol.places import PREFIX, places_of
 from floodmark.core.protocol.records.backfills import Gaps, Restated
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.rules.checks.recomputing import has_keys, has_time_column, reasons_by_key, reasons_in_rule
+from floodmark.core.rules.checks.recomputing import (
+    Scope,
+    has_keys,
+    has_time_column,
+    narrow_reasons,
+    reasons_for_all,
+    scope_of,
+)
 from floodmark.core.rules.kinds import sink_can
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.core.sql.timecolumn import TimeColumn, time_column_of
@@ -21,6 +28,7 @@ from floodmark.core.text.addresses import location
 from floodmark.errors import Refused, RunFailed
 
 NO_COLUMN = TimeColumn("")  # of results whose interval no column shows
+EVER = 1 << 62  # microseconds: later than any event time
 Shown = Callable[[int], str]  # a time as people read it
 
 
@@ -29,7 +37,8 @@ class Interval:
     """[begin, end) of results; they depend on rows of event times in [low, high).
 
     gaps: intervals in between, in order, whose results stay as they are. time_column: the column that shows their time.
-    window: None for a rule without windows of a fixed size. final: whether no later epoch writes to it.
+    window: None for a rule without windows of a fixed size. final: whether no later epoch writes to it. whole: it is of
+    all results, of any time, or of none.
     """
 
     begin: int
@@ -40,6 +49,7 @@ class Interval:
     window: Grid | None
     final: bool
     gaps: Gaps = ()
+    whole: bool = False
 
     @classmethod
     def of(cls, rule: Rule, begin: int, end: int, final: bool = False) -> Interval:
@@ -49,6 +59,9 @@ class Interval:
         assert time_column is not None
         high = end + reach.after_us + (window.size_us - window.slide_us if window else 0)
         return cls(begin, end, begin - reach.before_us, high, time_column, window, final)
+
+
+EVERYTHING = Interval(-EVER, EVER, -EVER, EVER, NO_COLUMN, None, final=False, whole=True)
 
 
 def reach_of(rule: Rule) -> Reach:
@@ -80,9 +93,13 @@ def requested_interval(rule: Rule, head: Head, begin: int, end: int, shown: Show
         raise Refused(
             f"expected --from before --to, found {shown(begin)} and {shown(end)}: name an interval that is not empty"
         )
+    requested_whole(rule, head)
     reason = next(_why_not(rule, head), None)
     if reason is not None:
-        raise Refused(f"rule {rule.rule} cannot be backfilled: {reason}. {_ways(rule)}")
+        raise Refused(
+            f"rule {rule.rule} cannot be backfilled by interval: {reason}. Instead, `floodmark backfill {rule.rule} "
+            "--all` recomputes everything, and replaces what its sinks hold in one commit for each"
+        )
     if has_keys(rule):
         return Interval(begin, end, begin, end, NO_COLUMN, None, final=False)
     window = window_of(rule)
@@ -92,6 +109,25 @@ def requested_interval(rule: Rule, head: Head, begin: int, end: int, shown: Show
     if window is not None and not final:
         raise Refused(_not_final(rule, interval, rule.late_below(head.watermark), shown))
     return replace(interval, final=final)
+
+
+def requested_whole(rule: Rule, head: Head) -> Interval:
+    """All results, if they can be replaced beside live runs. Raises Refused, with the alternatives."""
+    reason = next(_why_not_all(rule, head), None)
+    if reason is not None:
+        raise Refused(
+            f"rule {rule.rule} cannot be backfilled: {reason}. Instead, `floodmark reset {rule.rule}` recomputes "
+            "everything from the start of the input. So does a second rule with another name and new sinks"
+        )
+    return EVERYTHING
+
+
+def scope_now(rule: Rule, head: Head) -> Scope:
+    """The least that is computed again after a rewrite, by the rule's text and its progress."""
+    found = scope_of(rule)
+    if found is not Scope.ALL and next(_of_older_texts(rule, head), None) is not None:
+        return Scope.ALL
+    return found
 
 
 def is_final(rule: Rule, high: int, watermark: int | None) -> bool:
@@ -107,27 +143,34 @@ def _waiting(rule: Rule) -> int:
 
 
 def _why_not(rule: Rule, head: Head) -> Iterator[str]:
-    """The reasons why a rule cannot be backfilled, whatever the interval."""
-    yield from reasons_by_key(rule) if has_keys(rule) else reasons_in_rule(rule)
+    """The reasons why neither an interval nor keys can be backfilled, where everything can."""
+    yield from narrow_reasons(rule)
     timeless = [name for name, stream in rule.streams.items() if stream.event_time is None]
     if timeless:
         yield f"stream {timeless[0]} has no `event_time`, so no rows lie in the interval"
-    yield from _of_progress(rule, head)
+    yield from _of_older_texts(rule, head)
 
 
-def _of_progress(rule: Rule, head: Head) -> Iterator[str]:
-    """The reasons that the rule's progress gives."""
+def _why_not_all(rule: Rule, head: Head) -> Iterator[str]:
+    """The reasons why not even all results can be computed again and replaced."""
+    yield from reasons_for_all(rule)
+    yield from _of_new_sinks(rule, head)
+    yield from reasons_in_sinks(rule, head, Scope.ALL)
+
+
+def _of_new_sinks(rule: Rule, head: Head) -> Iterator[str]:
     for sink in rule.sinks:
         if sink_can(sink.kind).stores_rows and not _is_known(sink, head):
             yield f"sink {sink.label} is new, and no epoch has written to it yet: run the rule first"
-    yield from reasons_in_sinks(rule, head)
 
 
-def reasons_in_sinks(rule: Rule, head: Head) -> Iterator[str]:
-    """The reasons that the rows in its sinks give."""
-    yield from _of_older_texts(rule, head)
+def reasons_in_sinks(rule: Rule, head: Head, scope: Scope) -> Iterator[str]:
+    """The reasons why what its sinks hold cannot be replaced, as far as `scope` says."""
     if head.kept_output:
         yield "its sinks have rows from before a reset, which this generation has not read"
+    for sink in rule.sinks:
+        if scope is Scope.ALL and head.generation > 1 and sink.on_reset == "keep":
+            yield f"sink {sink.label} has rows from before a reset (`on_reset: keep`), which would go, too"
 
 
 def _is_known(sink: Sink, head: Head) -> bool:
@@ -152,13 +195,6 @@ def _of_older_texts(rule: Rule, head: Head) -> Iterator[str]:
         ):
             yield f"epochs before an edit have written rows in which {time_column.column} is not their time"
             return
-
-
-def _ways(rule: Rule) -> str:
-    return (
-        f"Instead, `floodmark reset {rule.rule}` recomputes everything from the start of the input. So does a second "
-        "rule with another name and new sinks"
-    )
 
 
 def _check_bounds(begin: int, end: int, window: Grid | None, shown: Shown) -> None:

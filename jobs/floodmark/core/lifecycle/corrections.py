@@ -9,8 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from floodmark.core.lifecycle.backfills import Interval, is_final, reach_of, reasons_in_sinks, same_tables, window_of
-from floodmark.core.protocol.records.backfills import Backfill, Restated, Rewrite, Rewritten
+from floodmark.core.lifecycle.backfills import (
+    Interval,
+    is_final,
+    reach_of,
+    reasons_in_sinks,
+    same_tables,
+    scope_now,
+    window_of,
+)
+from floodmark.core.protocol.records.backfills import Restated, Rewrite, Rewritten
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.checks.recomputing import has_keys
 from floodmark.core.rules.rule import Rule
@@ -84,7 +92,7 @@ def nothing_touched(rule: Rule) -> Interval:
 
 def check_correctable(rule: Rule, head: Head) -> None:
     """Raise Refused where the rule's progress does not let its results be corrected, with the ways that work."""
-    found = next(reasons_in_sinks(rule, head), None)
+    found = next(reasons_in_sinks(rule, head, scope_now(rule, head)), None)
     if found is not None:
         raise Refused(
             f"rule {rule.rule}: a source was rewritten, and the rule cannot be corrected: {found}. Nothing was read. "
@@ -93,13 +101,15 @@ def check_correctable(rule: Rule, head: Head) -> None:
         )
 
 
-def still_valid(rule: Rule, done: Backfill, basis: Head, now: Head) -> bool | None:
+def still_valid(rule: Rule, done: Restated, basis: Head, now: Head) -> bool | None:
     """Whether a correction that was computed as of the head `basis` may be put into the tables as of `now`.
 
     None: it may if no row that epochs have folded since touches it.
     """
     if not same_tables(basis, now) or basis.backfills.keys() != now.backfills.keys():
         return False
+    if done.whole:
+        return basis.epoch == now.epoch
     if basis.epoch == now.epoch or (not has_keys(rule) and (done.is_empty or _was_final(rule, done, basis))):
         return True
     closed = rule.query.windows and basis.watermark != now.watermark  # results may have become final that it lacks

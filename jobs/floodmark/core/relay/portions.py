@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,8 +127,7 @@ def _each(rows: Iterable[Row], table: str, since: Position) -> Iterator[Portion]
         if written is not None or empties:
             known = True
             found = _portion(row, since.ledger, written, empties)
-            restates = row.kind == "backfilled"
-            yield replace(found, replaces=_replaced(backfill), whole=True) if restates else found
+            yield _restating(found, Backfill.model_validate(backfill)) if row.kind == "backfilled" else found
 
 
 def redelivery_in(row: Row, table: str) -> Redelivery | None:
@@ -153,13 +152,12 @@ def _portion(row: Row, ledger: str, written: dict[str, Any] | None, empties: boo
     return Portion(position, row.at, written["commit"], written["rows"], written["digest"], empties)
 
 
-def _replaced(backfill: Mapping[str, Any]) -> Replaced | None:
-    """What a backfill replaces; None of one by key, whose rows say it."""
-    found = Backfill.model_validate(backfill)
-    if found.is_empty:
-        return None
-    parts = tuple((low + found.shift, high + found.shift) for low, high in found.parts)
-    return Replaced(found.column, parts)
+def _restating(found: Portion, backfill: Backfill) -> Portion:
+    """The portion of a backfill. The rows of one by key say what they replace."""
+    if not backfill.is_bounded:
+        return replace(found, empties=backfill.whole, whole=True)
+    parts = tuple((low + backfill.shift, high + backfill.shift) for low, high in backfill.parts)
+    return replace(found, replaces=Replaced(backfill.column, parts), whole=True)
 
 
 def batches(found: Sequence[Portion], most: int = MOST_ROWS) -> Iterator[list[Portion]]:

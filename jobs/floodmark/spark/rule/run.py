@@ -38,7 +38,7 @@ from floodmark.spark.read import replaying
 from floodmark.spark.read.frames import Foreseen
 from floodmark.spark.rule import abandoning, generation
 from floodmark.spark.rule.analysis import analyse
-from floodmark.spark.rule.backfill import backfilling, bykey, correcting, rehearsing
+from floodmark.spark.rule.backfill import backfilling, bykey, correcting, everything, rehearsing
 from floodmark.spark.rule.backfill.backfilling import BackfillResult, Recomputed
 from floodmark.spark.rule.backfill.rehearsing import Rehearsed
 from floodmark.spark.rule.epochs.draining import Drainer
@@ -304,6 +304,8 @@ def _nowhere(line: str) -> Rewrite:
 
 
 def _computed(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
-    """The interval, or all that its rows' keys have, as the rule is recomputed."""
+    """The interval, all that its rows' keys have, or everything, as the rule is recomputed."""
+    if interval.whole:
+        return everything.compute(session, plan, home, head)
     compute = bykey.compute if has_keys(plan.rule) else backfilling.compute
     return compute(session, plan, home, head, interval)

@@ -83,10 +83,30 @@ class OfKeys:
         return table.alias("one").join(self.keys.alias("other"), F.expr(" AND ".join(same)), how)
 
 
+@dataclass(frozen=True)
+class Everything:
+    """All rows. `column`: none says which."""
+
+    column: None = None
+
+    @property
+    def bounds(self) -> list[Bound]:
+        return []
+
+    def of(self, table: DataFrame) -> DataFrame:
+        return table
+
+    def others(self, table: DataFrame) -> DataFrame:
+        return table.limit(0)
+
+
+Part = Span | OfKeys | Everything  # of a table: what is replaced
+
+
 class Replacing(Rewriting):
     """A transaction on the table at `address`, started at the newest version, that replaces the rows of `span`."""
 
-    def __init__(self, session: SparkSession, address: str, app: str, span: Span | OfKeys):
+    def __init__(self, session: SparkSession, address: str, app: str, span: Part):
         super().__init__(session, address, app)
         self._span = span
 

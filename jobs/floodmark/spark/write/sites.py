@@ -26,7 +26,7 @@ from floodmark.ledger import comparing
 from floodmark.ledger.comparing import Committed
 from floodmark.ledger.delta.datafiles import HOLDS_FROM
 from floodmark.spark.session.faults import of_table
-from floodmark.spark.write.replacing import OfKeys, Span
+from floodmark.spark.write.replacing import Part
 from floodmark.spark.write.tablesink import TableWriter
 
 _LOG = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Site:
     writes_again: bool = False
     upsert: Upsert | None = None
     exact: bool = False
-    span: Span | OfKeys | None = None
+    span: Part | None = None
     adds_columns: bool = False
     whole: bool = False
     opens: Callable[[Site], Writer] = field(default=lambda site: TableWriter(site.address, site))

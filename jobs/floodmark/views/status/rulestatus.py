@@ -36,6 +36,7 @@ from floodmark.ledger.ledger import LedgerReader
 from floodmark.views.contents.openwindows import OpenWindows, open_windows, state_table
 from floodmark.views.contents.statetables import state_tables
 from floodmark.views.contents.waiting import Waiting, waiting
+from floodmark.views.extents import extent, words
 from floodmark.views.formats import duration, iso, size
 
 
@@ -184,7 +185,7 @@ class RuleStatus:
         found = _backfills(self.head, self.zoned) if self.head else []
         if not found:
             return None
-        last = f"{found[-1]['from']} to {found[-1]['to']}" if found[-1]["from"] else "by key"
+        last = words({"keys": None, **found[-1]}) or "by key"
         return f"{last} (the last of {len(found)} in this generation)"
 
     def _corrected(self) -> str | None:
@@ -289,8 +290,7 @@ def _shown(epochs: Sequence[int], what: str) -> str | None:
 def _backfills(head: Head, zone: bool) -> list[dict[str, Any]]:
     found = []
     for number, span in sorted(head.backfills.items()):
-        begin, end = (None if span.is_empty else iso(at, zone) for at in (span.begin, span.end))
-        found.append({"backfill": number, "from": begin, "to": end, "upto": span.upto})
+        found.append({"backfill": number, **extent(span, zone), "upto": span.upto})
     return found
 
 

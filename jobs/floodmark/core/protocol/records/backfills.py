@@ -16,7 +16,8 @@ class Restated(Record):
     """Results in [begin, end) of event time, computed again from the input of the epochs up to `upto`.
 
     They depend on rows of event times from `first` to before `high`. Microseconds. low: `first`, unless it is `begin`.
-    gaps: intervals in between, in order, whose results were left as they are.
+    gaps: intervals in between, in order, whose results were left as they are. whole: all results, of any time, or of
+    none; the interval holds every time.
     """
 
     begin: int
@@ -25,6 +26,12 @@ class Restated(Record):
     high: int
     upto: int
     gaps: Gaps = Field(default=(), exclude_if=operator.not_)
+    whole: bool = Field(default=False, exclude_if=operator.not_)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether an interval of time says which results it has."""
+        return not self.whole and not self.is_empty
 
     @property
     def is_empty(self) -> bool:

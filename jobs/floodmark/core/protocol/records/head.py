@@ -89,6 +89,11 @@ class Head:
         return self.entry if self.backfill is None else Entry.parse(self.begun_with.entry)
 
     @property
+    def newest_effect(self) -> int:
+        """The newest epoch that was neither lost nor abandoned. State that a backfill writes is as of it."""
+        return next(epoch for epoch in range(self.epoch, -1, -1) if epoch not in self.lost)
+
+    @property
     def is_rewritten(self) -> bool:
         """Whether rows may have left a source since epochs have read them."""
         return self.corrections > 0 or bool(self.deferred)

@@ -36,7 +36,7 @@ from floodmark.core.rules.rule import Rule
 # addresses of sinks' tables that have moved. 8: abandoned epochs, failed checks, an attempt's engine. 9: corrections,
 # commits that were passed over; rows that were forgotten; rows that a target gets after all. 10: rewrites that are
 # corrected later.
-FORMAT = 10
+FORMAT = 11
 # A ledger that cannot be read cannot be reset either, because the reset is written into it.
 RESTORE = (
     "restore the ledger from a copy of the home. If there is none, start over: remove the rule's folder in the home, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from floodmark.core.rules.checks.columns import Problem
@@ -15,9 +16,42 @@ from floodmark.core.text.problems import with_article
 if TYPE_CHECKING:
     from floodmark.core.sql.timecolumn import TimeColumn
 
+_REBUILT = "each run recomputes all of it (`rebuild: true`)"
+
+
+class Scope(Enum):
+    """What a rule computes again after rows of a source were removed or changed, at least."""
+
+    INTERVAL = "the results of an interval of event time"
+    KEYS = "all results of some keys"
+    ALL = "all results"
+
+
+def scope_of(rule: Rule) -> Scope:
+    """The least that the rule's text lets be computed again, where anything can be at all (`reasons_for_all`)."""
+    if next(narrow_reasons(rule), None) is not None:
+        return Scope.ALL
+    return Scope.KEYS if has_keys(rule) else Scope.INTERVAL
+
+
+def narrow_reasons(rule: Rule) -> Iterator[str]:
+    """Why neither an interval nor some keys can be computed again, by the rule's text alone."""
+    yield from reasons_by_key(rule) if has_keys(rule) else reasons_in_rule(rule)
+
+
+def reasons_for_all(rule: Rule) -> Iterator[str]:
+    """Why not even all results together can be computed again and replaced, by the rule's text alone."""
+    if rule.rebuild:
+        yield _REBUILT
+        return
+    yield from _of_rows(rule)
+    yield from _of_no_table(rule)
+    yield from _of_kinds(rule)
+    yield from _of_order(rule)
+
 
 def check_rewrites(rule: Rule) -> Iterator[Problem]:
-    """Check `on_rewrite`: only results of an interval, or of keys, can be corrected."""
+    """Check `on_rewrite`: only results that can be computed again can be corrected."""
     for name, stream in rule.streams.items():
         field = ("streams", name, "on_rewrite")
         if stream.landing is not None or stream.changes:
@@ -38,10 +72,8 @@ def _why_not(rule: Rule, name: str) -> Iterator[str]:
     """The first reason why rewrites of a stream cannot be corrected."""
     if rule.streams[name].start != "earliest":
         yield "with another `start` than earliest, the rule has not read all rows that can be removed or changed"
-    elif has_keys(rule):
-        yield from list(reasons_by_key(rule))[:1]
     else:
-        yield from list(reasons_in_rule(rule))[:1]
+        yield from list(reasons_for_all(rule))[:1]
 
 
 def has_keys(rule: Rule) -> bool:
@@ -59,6 +91,7 @@ def has_keys(rule: Rule) -> bool:
 def reasons_by_key(rule: Rule) -> Iterator[str]:
     """Why a rule that has keys cannot be corrected all the same, by its text alone."""
     yield from _of_rows(rule)
+    yield from _of_distinct(rule)
     if rule.query.lookups:
         yield "its keys may depend on lookup tables, of which each epoch has read another version"
     for name, stream in rule.streams.items():
@@ -81,12 +114,13 @@ def _keeps_time(rule: Rule, sink: Sink) -> bool:
 def reasons_in_rule(rule: Rule) -> Iterator[str]:
     """Why no interval can be computed again, by the rule's text alone."""
     if rule.rebuild:
-        yield "each run recomputes all of it (`rebuild: true`)"
+        yield _REBUILT
         return
     if rule.process is not None:
         yield "the effect of a row in its class depends on all rows before it"
         return
     yield from _of_rows(rule)
+    yield from _of_distinct(rule)
     yield from _of_query(rule)
     yield from _of_sinks(rule)
 
@@ -94,12 +128,17 @@ def reasons_in_rule(rule: Rule) -> Iterator[str]:
 def _of_rows(rule: Rule) -> Iterator[str]:
     """Why the rows that a result was computed from cannot be read again as they were."""
     yield from (f"{why}, and a backfill reads them again" for why in once_only(rule))
-    if any(stream.distinct for stream in rule.streams.values()):
-        yield "its streams are `distinct`: which of several equal rows is read depends on rows before the interval"
     if any(at_clock(text, 0) != text for text in _texts(rule)):
         yield "it reads the clock (current_timestamp), which differed in each epoch"
+    if rule.process is not None and rule.process.clock_timers:
+        yield "its class has timers by the clock, which differed in each epoch"
     if rule.qos == 0:
         yield "at qos 0 epochs may be lost, and a backfill would restore their rows"
+
+
+def _of_distinct(rule: Rule) -> Iterator[str]:
+    if any(stream.distinct for stream in rule.streams.values()):
+        yield "its streams are `distinct`: which of several equal rows is read depends on rows before the interval"
 
 
 def _of_query(rule: Rule) -> Iterator[str]:
@@ -130,16 +169,35 @@ def _of_sinks(rule: Rule) -> Iterator[str]:
 
     time_column = time_column_of(rule.sql, rule.event_times, rule.lookups)
     yield from _of_no_table(rule)
+    yield from _of_kinds(rule)
     for sink in _tables(rule):
-        if not sink_can(sink.kind).replaces:
-            yield f"sink {sink.label} is of kind {sink.kind}, in which no rows can be replaced"
-        elif sink.key and not _keeps_time(rule, sink):
+        if sink.key and not _keeps_time(rule, sink):
             yield f"sink {sink.label} has a key without its results' time: a later one may have replaced an earlier one"
         elif time_column is not None and not has_time_column(sink.columns, time_column):
             yield (
                 f"sink {sink.label} leaves out {time_column.column} (`columns`), which identifies the time of "
                 "its results"
             )
+
+
+def _of_order(rule: Rule) -> Iterator[str]:
+    """Sinks in which results of several times share a key, and only the epochs' order has said which remains."""
+    from floodmark.core.sql.timecolumn import time_column_of
+
+    if rule.process is not None or has_keys(rule) or time_column_of(rule.sql, rule.event_times, rule.lookups) is None:
+        return
+    for sink in _tables(rule):
+        if sink.key and not sink.newest and not _keeps_time(rule, sink):
+            yield (
+                f"sink {sink.label} has a key without its results' time, and no `newest`: nothing but the order of "
+                "epochs says which of several results remains"
+            )
+
+
+def _of_kinds(rule: Rule) -> Iterator[str]:
+    for sink in _tables(rule):
+        if not sink_can(sink.kind).replaces:
+            yield f"sink {sink.label} is of kind {sink.kind}, in which no rows can be replaced"
 
 
 def _tables(rule: Rule) -> list[Sink]:

@@ -40,7 +40,7 @@ from floodmark.core.sql.timecolumn import TimeColumn
 from floodmark.errors import ReplayDiffers
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
-from floodmark.spark.fold.fold import Moment, StateReader
+from floodmark.spark.fold.fold import Folded, Moment
 from floodmark.spark.read import lookuprows
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.digesting import Digesting
@@ -53,7 +53,7 @@ from floodmark.spark.session.jvm import without_rows
 from floodmark.spark.session.session import engine_of
 from floodmark.spark.write import sites
 from floodmark.spark.write.appending import files_for
-from floodmark.spark.write.replacing import OfKeys, Span
+from floodmark.spark.write.replacing import Part, Span
 from floodmark.spark.write.sites import Attempt, Prepared, Site, Work
 
 
@@ -71,7 +71,7 @@ class Recomputed:
     intent: Backfill
     sinks: Mapping[str, str]
     rows: Mapping[str, DataFrame]
-    replaced: Mapping[str, Span | OfKeys]
+    replaced: Mapping[str, Part]
     held: Sequence[DataFrame]
 
     def release(self) -> None:
@@ -255,10 +255,25 @@ def _results(session: SparkSession, plan: Plan, batch: Batch, interval: Interval
 
 def _state(session: SparkSession, plan: Plan, batch: Batch, head: Head) -> dict[str, DataFrame]:
     """The rows that state has of these, as if one epoch had folded all of them; by the ledger's name."""
-    at = Moment(head.epoch, head.watermark, head.watermark, head.lost, head.entry.clock_ms * 1000)
-    nothing: dict[str, StateReader] = dict.fromkeys(plan.fold.tables, lambda _: None)
-    changes = plan.fold.fold(batch, nothing, session, at).changes
-    found = {name: changes.get(name, without_rows(session, table)) for name, table in plan.fold.tables.items()}
+    return state_in(folded_anew(session, plan, batch, head, head.watermark), session, plan)
+
+
+def folded_anew(session: SparkSession, plan: Plan, batch: Batch, head: Head, since: int | None) -> Folded:
+    """What one epoch, as the first one, would make of these rows: its results are those that are final after `since`.
+
+    since: a watermark in microseconds; None: before all.
+    """
+    at = Moment(head.newest_effect, since, head.watermark, head.lost, head.entry.clock_ms * 1000)
+    return plan.fold.fold(batch, dict.fromkeys(plan.fold.tables, _no_rows), session, at)
+
+
+def _no_rows(_: int | None) -> None:
+    """A state table without any row."""
+
+
+def state_in(folded: Folded, session: SparkSession, plan: Plan) -> dict[str, DataFrame]:
+    """The rows of each state table, by the ledger's name."""
+    found = {name: folded.changes.get(name, without_rows(session, kind)) for name, kind in plan.fold.tables.items()}
     return {f"state/{name}": rows.persist(StorageLevel.MEMORY_AND_DISK) for name, rows in found.items()}
 
 
@@ -267,9 +282,9 @@ def _named(plan: Plan, time_column: TimeColumn) -> str:
     return spelt(time_column.column, plan.output.names)
 
 
-def _spans(plan: Plan, intent: Backfill, sinks: Iterable[str]) -> dict[str, Span | OfKeys]:
+def _spans(plan: Plan, intent: Backfill, sinks: Iterable[str]) -> dict[str, Part]:
     """The rows of the interval in each sink, and those that a correction replaces in each state table."""
-    found: dict[str, Span | OfKeys] = {}
+    found: dict[str, Part] = {}
     for name in sinks:
         found[name] = _span_of(plan, intent.column, intent.shift, intent)
     for name, replaced in intent.state.items():

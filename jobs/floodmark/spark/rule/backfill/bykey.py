@@ -108,7 +108,7 @@ def touched_by(session: SparkSession, plan: Plan, rows: DataFrame, head: Head) -
 
 
 def _moment(head: Head) -> Moment:
-    return Moment(head.epoch, head.watermark, head.watermark, head.lost, head.entry.clock_ms * 1000)
+    return Moment(head.newest_effect, head.watermark, head.watermark, head.lost, head.entry.clock_ms * 1000)
 
 
 def _unlimited(plan: Plan, rows: DataFrame) -> Batch:

@@ -3,7 +3,8 @@
 0. DEFER    with the rule's lock, between two epochs: a ledger row puts the offsets behind the rewrite. Epochs go on.
 1. DIFFER   the rows of the files that the rewrites removed and added; those in both are passed over.
 2. TOUCH    the interval of all results that depend on one of the others (`core.lifecycle.corrections`), or their keys.
-3. COMPUTE  these from what the sources hold up to the end of an epoch, like a backfill (`backfilling`, `bykey`).
+3. COMPUTE  these from what the sources hold up to the end of an epoch, like a backfill (`backfilling`, `bykey`); all
+            results, where neither an interval nor keys bound them (`everything`).
 
 Steps 1 to 3 need no lock. Then it is a backfill (`backfilling.replace_interval`), whose last row ends the deferral.
 """
@@ -23,7 +24,7 @@ from pyspark.sql.types import StructType
 from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.ports.registry import sinks, sources
 from floodmark.connectors.preflight import check_sources
-from floodmark.core.lifecycle.backfills import Interval
+from floodmark.core.lifecycle.backfills import Interval, scope_now
 from floodmark.core.lifecycle.corrections import (
     check_correctable,
     grain_of,
@@ -37,7 +38,7 @@ from floodmark.core.protocol.records.backfills import Replaced, Rewrite, Rewritt
 from floodmark.core.protocol.records.following import after_rewrites
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.watermark import later, merge
-from floodmark.core.rules.checks.recomputing import has_keys
+from floodmark.core.rules.checks.recomputing import Scope, scope_of
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import InputFault
 from floodmark.ledger.home import Home
@@ -45,7 +46,7 @@ from floodmark.spark.read.batch import NO_LIMIT, latest_times
 from floodmark.spark.read.digesting import HASH, Digesting
 from floodmark.spark.read.frames import tagged
 from floodmark.spark.read.narrowing import narrowed
-from floodmark.spark.rule.backfill import backfilling, bykey
+from floodmark.spark.rule.backfill import backfilling, bykey, everything
 from floodmark.spark.rule.backfill.backfilling import (
     Correction,
     Recomputed,
@@ -99,11 +100,18 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, clock_ms:
         state={},
         maxima=merge(head.maxima, {name: one.reached for name, one in differences.items()}),
     )
-    if has_keys(plan.rule):
+    scope = scope_now(plan.rule, head)
+    if scope is Scope.ALL:
+        return _holding(everything.computed(session, plan, home, then, pinned_now(plan.rule), correction), differences)
+    if scope is Scope.KEYS:
         return _by_key(session, plan, home, then, differences, correction)
     interval = _touched(plan, differences, head.watermark)
     correction = replace(correction, state=_state_spans(plan, interval, head.watermark))
-    done = computed(session, plan, home, then, interval, pinned_now(plan.rule), correction)
+    return _holding(computed(session, plan, home, then, interval, pinned_now(plan.rule), correction), differences)
+
+
+def _holding(done: Recomputed, differences: Mapping[str, Difference]) -> Recomputed:
+    """What was computed, which releases the rows that left and came, too."""
     return replace(done, held=[*done.held, *(one.each for one in differences.values())])
 
 
@@ -111,6 +119,8 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Reco
     """Compute the open backfill or correction from its intent. Raises ReplayDiffers if it differs from the intent."""
     recorded = head.backfill
     assert recorded is not None
+    if recorded.whole:
+        return everything.recompute(session, plan, home, head, recorded)
     if not recorded.keys:
         return backfilling.recompute(session, plan, home, head)
     check_sources(plan.rule, home, head)
@@ -144,8 +154,9 @@ def _by_key(
     correction: Correction,
 ) -> Recomputed:
     changed = [one.rows for one in differences.values() if one.rows is not None]
-    found = bykey.computed(session, plan, home, then, reduce(DataFrame.unionAll, changed), correction)
-    return replace(found, held=[*found.held, *(one.each for one in differences.values())])
+    return _holding(
+        bykey.computed(session, plan, home, then, reduce(DataFrame.unionAll, changed), correction), differences
+    )
 
 
 def _difference(
@@ -162,7 +173,7 @@ def _difference(
         )
         for sign, rows in sides
     ]
-    kept, keyed = reduce(DataFrame.unionAll, frames).where("_k"), has_keys(plan.rule)
+    kept, keyed = reduce(DataFrame.unionAll, frames).where("_k"), scope_of(plan.rule) is Scope.KEYS
     each = _net(kept, [field.name for field in shape.columns(name)], shape.prefix(name), keyed)
     each = each.persist(StorageLevel.MEMORY_AND_DISK)
     found = _measured(each).head()

@@ -20,7 +20,7 @@ from floodmark.spark.rule.backfill.correcting import NET
 from floodmark.spark.rule.backfill.taking import keys_for, staying
 from floodmark.spark.session.constants import AS_JSON
 from floodmark.spark.session.jvm import materialised
-from floodmark.spark.write.replacing import OfKeys, Span
+from floodmark.spark.write.replacing import OfKeys, Part
 
 SHOWN = 5  # rows of each kind
 COMPARED = "_floodmark_compared"
@@ -86,7 +86,7 @@ def _first_keys(done: Recomputed, name: str, address: str) -> list[dict[str, Any
     return [json.loads(text) for (text,) in texts.orderBy("text").take(SHOWN)]
 
 
-def _replaced(done: Recomputed, name: str, address: str) -> Span | OfKeys:
+def _replaced(done: Recomputed, name: str, address: str) -> Part:
     """Which rows of a sink are replaced."""
     return done.replaced[name] if name in done.replaced else OfKeys(keys_for(done.plan, address, done.rows[name]))
 

@@ -6,7 +6,6 @@ from pyspark.sql import DataFrame
 
 from floodmark.core.lifecycle.corrections import still_valid
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.rules.checks.recomputing import has_keys
 from floodmark.ledger.home import Home
 from floodmark.spark.rule.backfill import bykey
 from floodmark.spark.rule.backfill.backfilling import Recomputed
@@ -21,7 +20,7 @@ def is_valid(done: Recomputed, home: Home, basis: Head, now: Head) -> bool:
     if found is not None:
         return found
     rows = reread(done.session, done.plan, home, basis.entry, now.entry)
-    if not has_keys(done.plan.rule):
+    if not done.intent.keys:
         return within(done.plan, rows, done.intent).isEmpty()
     return all(touched.isEmpty() for touched in _same_keys(done, rows, basis))
 

@@ -1,0 +1,114 @@
+"""Recompute all results of a rule, as if one epoch had folded all rows that its epochs have read.
+
+So is corrected what no interval of time and no key bounds: sessions, windows of rows, classes, `distinct` streams.
+"""
+
+from __future__ import annotations
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from floodmark.connectors.delta.lookups import pinned_now
+from floodmark.connectors.preflight import check_sources
+from floodmark.core.lifecycle.backfills import EVERYTHING
+from floodmark.core.protocol.places import name_at
+from floodmark.core.protocol.records.backfills import Backfill, Restated
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Pinned
+from floodmark.errors import InputFault
+from floodmark.ledger.home import Home
+from floodmark.spark.fold.fold import Folded
+from floodmark.spark.read import lookuprows
+from floodmark.spark.read.digesting import Digesting
+from floodmark.spark.read.expectationchecks import check_results
+from floodmark.spark.rule.backfill.backfilling import (
+    Correction,
+    Recomputed,
+    as_intended,
+    correction_of,
+    folded_anew,
+    head_of,
+    intended,
+    state_in,
+)
+from floodmark.spark.rule.backfill.rereading import read_all, restated_rows
+from floodmark.spark.rule.backfill.taking import taken
+from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
+from floodmark.spark.rule.generation import Plan
+from floodmark.spark.session.jvm import without_rows
+from floodmark.spark.write.replacing import Everything
+
+
+def compute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomputed:
+    """All results as of the head. Raises InputFault if the rule fails on one of the rows."""
+    check_sources(plan.rule, home, head)
+    return computed(session, plan, home, head, pinned_now(plan.rule))
+
+
+def recompute(session: SparkSession, plan: Plan, home: Home, head: Head, recorded: Backfill) -> Recomputed:
+    """Compute the open backfill from its intent. Raises ReplayDiffers if it differs from the intent."""
+    check_sources(plan.rule, home, head)
+    correction = correction_of(recorded) if recorded.rewrites else None
+    found = computed(session, plan, home, head_of(recorded, head), recorded.lookups, correction)
+    return as_intended(recorded, found)
+
+
+def computed(
+    session: SparkSession,
+    plan: Plan,
+    home: Home,
+    head: Head,
+    lookups: dict[str, Pinned],
+    correction: Correction | None = None,
+) -> Recomputed:
+    """All results from the sources at the head's offsets, whatever the ledger's own head. Raises as `compute`.
+
+    lookups: the versions of lookup tables to read.
+    """
+    span = Restated(begin=EVERYTHING.begin, end=EVERYTHING.end, high=EVERYTHING.high, upto=head.epoch, whole=True)
+    batch, counts = read_all(session, plan, home, head, correction is not None or head.is_rewritten)
+    lookuprows.show(session, plan.rule, lookups, batch.earliest)
+    folded = folded_anew(session, plan, batch, head, None)
+    _refuse_rejected(plan, folded)
+    results = check_results(folded.output, plan.expectations, plan.rule.rule, session)
+    found = without_rows(session, plan.output) if results.rows is None else results.rows
+    rows = found.persist(StorageLevel.MEMORY_AND_DISK)
+    with_fit_partitions(rows, plan, session)
+    state = state_in(folded, session, plan)
+    sinks = {name_at(head, at): at for at in plan.sinks}
+    each = {name: _held(plan, at, rows, head) for name, at in sinks.items()} | state
+    intent = intended(
+        session,
+        plan,
+        head,
+        span,
+        correction,
+        column="",
+        shift=0,
+        counts=counts,
+        restated=restated_rows(session, plan, home, head, span),
+        digests=batch.digests,
+        results=Digesting(plan.output).of(rows),
+        taken={name: Digesting(one.schema).of(one) for name, one in each.items() if one is not rows},
+        expected=results.counts,
+        lookups=lookups,
+    )
+    held = [rows, *state.values(), *([folded.held] if folded.held is not None else [])]
+    return Recomputed(session, plan, intent, sinks, each, dict.fromkeys(each, Everything()), held)
+
+
+def _held(plan: Plan, address: str, rows: DataFrame, head: Head) -> DataFrame:
+    """What a sink holds of these results."""
+    return taken(plan, address, rows, head.generation, head.epoch)
+
+
+def _refuse_rejected(plan: Plan, folded: Folded) -> None:
+    """Raise InputFault if the rule's class rejects rows: they have been folded, and cannot die any more."""
+    for name, rejected in folded.rejected.items():
+        row = rejected.rows.head()
+        assert row is not None
+        raise InputFault(
+            f"rule {plan.rule.rule}, stream {name}: its class rejects {rejected.count} rows that were folded before, "
+            f"such as {row.asDict()}; nothing was replaced. Correct these rows in the source, or leave them out by an "
+            "expectation with `on_fail: drop`"
+        )
