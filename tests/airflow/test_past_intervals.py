@@ -79,7 +79,9 @@ def done_by(rule: Rule, home: Path, begin: int, end: int, run: str, text: str | 
 
 
 def test_a_run_of_a_backfill_covers_the_time_to_the_next_tick(rule: Rule) -> None:
-    assert operation_of(rule, context(7)) == Asked(begin=DAY + timedelta(hours=7), end=DAY + timedelta(hours=8))
+    assert operation_of(rule, context(7)) == Asked(
+        begin=DAY + timedelta(hours=7), end=DAY + timedelta(hours=8), everything=False
+    )
     assert [operation_of(rule, context(7, kind)) for kind in ("scheduled", "manual", "asset_triggered")] == [None] * 3
 
 
@@ -184,8 +186,15 @@ def test_the_form_asks_for_an_interval_and_a_dry_run_needs_no_row(rule: Rule, fa
     words = (fake_path / "arguments").read_text().splitlines()
     assert "--dry-run" in words
     assert words[words.index("--from") + 1] == "2001-01-01T03:30:00+00:00"
-    with pytest.raises(AirflowFailException, match=r"to: expected a time.*found None"):
+    with pytest.raises(AirflowFailException, match=r"expected from and to, or all alone, found from$"):
         execute(rule, context(0, "manual", **asked | {"to": None}))
+    with pytest.raises(AirflowFailException, match=r"expected from and to, or all alone, found from, to, all"):
+        execute(rule, context(0, "manual", **asked | {"all": True}))
+    with pytest.raises(AirflowSkipException, match="dry run"):
+        execute(rule, context(0, "manual", operation="backfill", all=True, dry_run=True))
+    words = (fake_path / "arguments").read_text().splitlines()
+    assert {"--yes", "--all", "--dry-run"} < {*words}
+    assert not {"--from", "--to", "--align"} & {*words}
     with pytest.raises(AirflowFailException, match=r"from: expected a time.*found '; rm'"):
         execute(rule, context(0, "manual", **asked | {"from": "; rm"}))
     for name, beyond in (("from", "0001-01-01T00:00:00+14:00"), ("to", "9999-12-31T23:59:59-12:00")):
@@ -218,9 +227,11 @@ def test_the_time_line_shows_backfills_and_corrections_apart_from_epochs() -> No
         return {"epoch": 3, "result": result, "attempts": 1, "read": 1, "backfill": backfill}
 
     rewrites = {"<e>": {"commits": ["version 4"], "left": 2, "came": 1}}
-    corrected = entry("corrected", {"from": "T1", "to": "T2", "keys": None, "rewrites": rewrites})
-    by_key = entry("backfilled", {"from": None, "to": None, "keys": 7, "rewrites": {}})
-    drawn = strip([entry("committed", None), corrected, by_key])
+    corrected = entry("corrected", {"from": "T1", "to": "T2", "all": False, "keys": None, "rewrites": rewrites})
+    by_key = entry("backfilled", {"from": None, "to": None, "all": False, "keys": 7, "rewrites": {}})
+    whole = entry("backfilled", {"from": None, "to": None, "all": True, "keys": None, "rewrites": {}})
+    drawn = strip([entry("committed", None), corrected, by_key, whole])
+    assert "epoch 3: backfilled, everything</title>" in drawn
     assert "<title>epoch 3: committed</title>" in drawn
     said = "epoch 3: corrected, T1 to T2, stream &lt;e&gt;: 2 rows left and 1 came"
     assert f'<g class="corrected"><title>{said}</title><path d="M9 8l' in drawn

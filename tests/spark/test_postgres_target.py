@@ -17,7 +17,7 @@ from support.flow import START, Flow, event, rows_of
 from support.forked import IMPATIENT
 from support.postgres import Server, started
 from support.relays import Relays
-from support.running import backfill, reset, run
+from support.running import backfill, backfill_all, reset, run
 
 from floodmark.audit.certificate import audit
 from floodmark.connectors.relay import room
@@ -368,6 +368,36 @@ def test_backfills_and_corrections_follow_through(server: Server, place: Path, s
         twin = [tuple(row[name] for name in names[table].split(", ")) for row in rows_of(flow.sink())]
         assert sorted(found, key=str) == sorted(twin, key=str)
     assert sorted(shop.ask("SELECT k FROM k")) == [("a",), ("b",)]
+
+
+@pytest.mark.parametrize("key", [pytest.param({}, marks=pytest.mark.prove), {"key": ["start", "k"]}])
+def test_a_backfill_of_everything_replaces_all_at_once(
+    server: Server, place: Path, spark: SparkSession, key: dict[str, list[str]]
+) -> None:
+    """Sessions that late rows join: what the target has of two sessions becomes one."""
+    by = "session_window(at, '20 seconds'), k"
+    sql = f"SELECT session_window.start AS start, k, count(*) AS c FROM events GROUP BY {by}"
+    flow = Flow(place, sql=sql, stream={"lateness": "0 seconds"})
+    flow.settings = {
+        "sinks": [{"postgres": {"connection": "shop", "table": "s"}, **key}, {"delta": flow.sink(), **key}]
+    }
+    shop = Shop(server, place, flow)
+    flow.arrive([event(s, k) for s in (0, 30, 200) for k in ("a", "b")])
+    run(spark, flow)
+    assert shop.relays.ship().code == 0
+    assert len(shop.ask("SELECT * FROM s")) == 4
+    flow.arrive([event(15, "a"), event(400, "a")])
+    run(spark, flow)
+    _ = backfill_all(spark, flow)
+    shop.relays.killed_at("relay.sent")
+    assert len(shop.ask("SELECT * FROM s")) == 4, "nothing of a transaction that did not end"
+    assert shop.relays.ship().code == 0
+    expected = [tuple(row.values()) for row in rows_of(flow.sink())]
+    assert sorted(shop.ask("SELECT start, k, c FROM s"), key=str) == sorted(expected, key=str)
+    assert sorted(row[1:] for row in expected) == [("a", 1), ("a", 3), ("b", 1), ("b", 1), ("b", 1)]
+    certificate = audit(flow.name, flow.home, deep=True)
+    assert certificate is not None
+    assert (certificate.verdict, certificate.findings) == ("proven", [])
 
 
 @pytest.mark.prove

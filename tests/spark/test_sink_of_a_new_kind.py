@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from support.corrected import SESSIONS, watermark
 from support.crash import Crash, crash_at
 from support.flow import START, STATELESS, Flow, event
-from support.oracle import ordered, tumbling
-from support.running import abandon, backfill, backfill_killed, crash, rehearse_backfill, reset, run
+from support.oracle import ordered, sessions, tumbling
+from support.running import abandon, backfill, backfill_all, backfill_killed, crash, rehearse_backfill, reset, run
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import Certificate, audit
@@ -121,6 +122,20 @@ def test_a_backfill_replaces_rows_of_it(spark: SparkSession, place: Path, point:
     backfill_killed(spark, flow, low, high, point)
     restated = [row for row in tumbling([*events, *late], START.replace(minute=2)) if row[0] >= START]
     assert [row for row in held() if row[0] < START.replace(minute=2)] == restated
+    assert proven(flow)
+
+
+def test_a_backfill_of_everything_replaces_all_rows_of_it(spark: SparkSession, place: Path) -> None:
+    flow, events, late = flow_of(place, sql=SESSIONS), [*some(), event(1000)], [event(5, "a", 64.0, 1)]
+    for portion in (events, late):
+        flow.arrive(portion)
+        run(spark, flow)
+    assert held() == sessions(events, watermark(flow))
+    with crash_at("backfill.sink.after") as planned, pytest.raises(Crash):
+        _ = backfill_all(spark, flow)
+    assert planned.fired
+    run(spark, flow)
+    assert held() == sessions([*events, *late], watermark(flow)) != sessions(events, watermark(flow))
     assert proven(flow)
 
 

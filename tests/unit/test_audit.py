@@ -686,6 +686,14 @@ def test_a_backfill_is_held_to_what_each_sink_takes_of_its_results() -> None:
     assert unread[0].what == "the row cannot be read (KeyError: 'high')"
 
 
+def test_a_backfill_of_everything_leaves_no_older_file() -> None:
+    """The file of epoch 3 is not among those that its commit removes."""
+    [found] = with_backfill(whole=True).findings()
+    assert found.what == "backfill 1 replaces all rows, but the commit leaves 1 files"
+    unread = with_backfill(whole="yes").findings()
+    assert unread[0].what.startswith("the row cannot be read (TypeError: expected true or false for `whole`")
+
+
 def ledger_without_it(world: World) -> None:
     del world.bodies[-2:]
 

@@ -39,7 +39,7 @@ def of_table(found: pa.Table) -> dict[str, Any]:
 
 
 def findings(
-    place: Path, added: list[tuple[Any, ...]], results: list[tuple[Any, ...]], gone: bool = False
+    place: Path, added: list[tuple[Any, ...]], results: list[tuple[Any, ...]], gone: bool = False, whole: bool = False
 ) -> list[str]:
     """Of a backfill of [0, 60) by a column that is 60 ahead, which replaced the file with WENT."""
     for name, content in {"went": WENT, "added": added}.items():
@@ -49,7 +49,7 @@ def findings(
     there = {file.name: file.stat().st_size for file in place.iterdir()}
     file = File("added.parquet", there["added.parquet"], len(added))
     log = TableLog(str(place), "id", (LogEntry(1, added=(file,), removed=(File("went.parquet", 1, None),)),), {}, there)
-    intent = {"column": "stop", "begin": 0, "end": 60, "shift": 60}
+    intent = {"column": "stop", "begin": 0, "end": 60, "shift": 60, "whole": whole}
     written = {"version": 1, "commit": 1, "rows": len(results), "digest": said(added), "results": said(results)}
     table = f"sink/{place}"
     named = Named(table, 1, 3, "app", "hash", written, Backfill(1, 1, intent, "hash", 1, {}, epoch=3))
@@ -82,3 +82,9 @@ def test_a_row_that_was_changed_lost_or_left_is_found_though_the_digest_of_the_f
 def test_without_the_files_that_went_the_results_alone_are_compared(tmp_path: Path) -> None:
     assert findings(tmp_path, RESULTS, RESULTS, gone=True) == []
     assert findings(tmp_path, RESULTS[:1], RESULTS, gone=True) != []
+
+
+def test_of_a_backfill_of_everything_no_other_row_is_in_its_files(tmp_path: Path) -> None:
+    assert findings(tmp_path, RESULTS, RESULTS, whole=True) == []
+    [found] = findings(tmp_path, [*RESULTS, STAYED[0]], RESULTS, whole=True)
+    assert "its files hold other rows than its results (2 rows, found 3" in found

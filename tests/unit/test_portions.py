@@ -102,6 +102,14 @@ def test_a_rebuilt_target_is_emptied_together_with_the_epoch_that_fills_it() -> 
     assert [(one.position.seq, one.empties) for one in found] == [(5, True), (6, False)]
 
 
+def test_a_backfill_of_everything_empties_the_target_with_its_rows() -> None:
+    rows = [begins(1, 1), commit(2, 1, 1), backfill(3, 1, 1, -9, 9, whole=True), ended(4, 1, 1, 3), commit(5, 1, 2)]
+    whole, after = portions(rows, SINK, at(2, epoch=1))
+    assert (whole.empties, whole.whole, whole.replaces, whole.commit, whole.rows) == (True, True, None, 40, 3)
+    assert (after.position.seq, after.empties) == (5, False)
+    assert seqs(portions(rows, SINK, at(0))) == [4, 5], "what it replaces need not be shipped first"
+
+
 def test_a_backfill_says_which_rows_it_replaces() -> None:
     rows = [begins(1, 1), commit(2, 1, 1), backfill(3, 1, 1, 100, 200, gaps=((120, 130),)), ended(4, 1, 1, 0)]
     [found] = portions(rows, SINK, at(2, epoch=1))

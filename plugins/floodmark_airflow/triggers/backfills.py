@@ -62,7 +62,7 @@ class Backfill(Operation):
     everything: bool = asks(Flag("all", "recompute all results, in place of an interval"))
 
     def arguments(self) -> list[str]:
-        return [*super().arguments(), *([] if self.everything else ["--align"])]
+        return [*([] if self.everything else ["--align"]), *super().arguments()]
 
     def preview(self, rule: Rule) -> str:
         from floodmark.connectors.places import head_now
