@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -337,7 +338,8 @@ def test_backfills_and_corrections_follow_through(server: Server, place: Path, s
     windowed = Flow(place, "windowed", stream={"lateness": "0 seconds"})
     keyed = Flow(place, "keyed", sql="SELECT k, count(*) AS c, max(at) AS last FROM events GROUP BY k")
     keyed.stream, key = {"lateness": None, "on_rewrite": "correct"}, {"key": ["k"]}
-    windowed.settings = {"sinks": [{"postgres": {"connection": "shop", "table": "w"}}, {"delta": windowed.sink()}]}
+    targets: list[dict[str, Any]] = [{"postgres": {"connection": "shop", "table": table}} for table in ("w", "merged")]
+    windowed.settings = {"sinks": [targets[0], targets[1] | {"key": ["start", "k"]}, {"delta": windowed.sink()}]}
     keyed.settings = {
         "unbounded": True,
         "sinks": [{"postgres": {"connection": "shop", "table": "k"}, **key}, {"delta": keyed.sink(), "key": ["k"]}],
@@ -362,8 +364,8 @@ def test_backfills_and_corrections_follow_through(server: Server, place: Path, s
         certificate = audit(flow.name, flow.home, deep=True)
         assert certificate is not None
         assert (certificate.verdict, certificate.findings) == ("proven", [])
-    names = {"w": "start, k, c, total, top", "k": "k, c, last"}
-    for table, flow in (("w", windowed), ("k", keyed)):
+    names = {**dict.fromkeys(("w", "merged"), "start, k, c, total, top"), "k": "k, c, last"}
+    for table, flow in (("w", windowed), ("merged", windowed), ("k", keyed)):
         found = shop.ask(f"SELECT {names[table]} FROM {table}")
         twin = [tuple(row[name] for name in names[table].split(", ")) for row in rows_of(flow.sink())]
         assert sorted(found, key=str) == sorted(twin, key=str)
@@ -379,7 +381,7 @@ def test_a_backfill_of_everything_replaces_all_at_once(
     sql = f"SELECT session_window.start AS start, k, count(*) AS c FROM events GROUP BY {by}"
     flow = Flow(place, sql=sql, stream={"lateness": "0 seconds"})
     flow.settings = {
-        "sinks": [{"postgres": {"connection": "shop", "table": "s"}, **key}, {"delta": flow.sink(), **key}]
+        "sinks": [{"postgres": {"connection": "shop", "table": "s"}, **key}, {"delta": flow.sink(), **deepcopy(key)}]
     }
     shop = Shop(server, place, flow)
     flow.arrive([event(s, k) for s in (0, 30, 200) for k in ("a", "b")])
@@ -397,6 +399,7 @@ def test_a_backfill_of_everything_replaces_all_at_once(
     assert sorted(row[1:] for row in expected) == [("a", 1), ("a", 3), ("b", 1), ("b", 1), ("b", 1)]
     certificate = audit(flow.name, flow.home, deep=True)
     assert certificate is not None
+    assert not certificate.findings, str(certificate.findings)
     assert (certificate.verdict, certificate.findings) == ("proven", [])
 
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from floodmark.audit.content.content import differences, rows_of
+from floodmark.audit.content.content import GONE, differences, rows_of
 from floodmark.audit.content.joined import total
 from floodmark.audit.content.rowhash import digest, row_hashes
 from floodmark.audit.effects.sinktables import Sink, other_sinks
@@ -25,7 +25,6 @@ from floodmark.redaction import redacted
 
 Id = tuple[int, int]  # a row of a portion: the ledger's row, and the number there
 ASIDE = ("_reason", "_generation", "_epoch", "_seq", "_number", "_at")  # what is said of a refused row
-GONE = "_floodmark_gone"  # the column of an outbox that says whether a row takes its key's row away
 POSITION = ("ledger", "generation", "token", "epoch", "seq", "hash")
 
 

@@ -29,6 +29,7 @@ CLOSE = 1e-9
 HUGE = 1.7e308  # near the largest double
 Epochs = Mapping[tuple[int, int], Epoch]  # by generation and number
 HARMED = (OSError, pa.ArrowException, ValueError, TypeError, KeyError, ArithmeticError)  # errors of damaged files
+GONE = "_floodmark_gone"  # the column of an outbox that says whether a row takes its key's row away
 FEED = ("_change_type", "__is_cdc")  # what Delta adds to the files of a table with a change feed
 
 
@@ -87,24 +88,17 @@ def _replaced(
 ) -> Iterator[str]:
     """Faults of a backfill's commit: inside the interval, its rows must be the results. Outside, they must equal the
     rows of the removed files bit by bit, as long as these files exist (and the log still has their partitions)."""
-    results = named.written["results"]
+    if GONE in rows.column_names:
+        rows = rows.drop_columns([GONE])
     if backfill.is_whole:
-        differing = "; ".join(differences(results, digest(rows, computed=bool(results["floats"]))))
-        if differing:
-            _refuse_unsure([rows])
-            yield f"its files hold other rows than its results ({differing})"
+        yield from _unlike_results(named, rows, "rows")
         return
     intervals = backfill.intervals(named.table)
     column, _ = intervals
     if column not in rows.column_names or not pa.types.is_timestamp(rows[column].type):
         yield f"its files have no column {column} with times"
         return
-    differing = "; ".join(
-        differences(results, digest(_inside(rows, intervals, True), computed=bool(results["floats"])))
-    )
-    if differing:
-        _refuse_unsure([rows])
-        yield f"its files hold other rows of the interval than its results ({differing})"
+    yield from _unlike_results(named, _inside(rows, intervals, True), "rows of the interval")
     if any(file.path not in log.present for file in entry.removed):
         return
     known = {file.path: file for one in log.entries for file in one.added}
@@ -115,6 +109,14 @@ def _replaced(
     kept, stay = (digest(_inside(table, intervals, False), computed=False) for table in (before, rows))
     if kept != stay:
         yield f"outside of the interval, the removed files held {kept.rows} rows, now there are {stay.rows}, or others"
+
+
+def _unlike_results(named: Named, rows: pa.Table, which: str) -> Iterator[str]:
+    results = named.written["results"]
+    differing = "; ".join(differences(results, digest(rows, computed=bool(results["floats"]))))
+    if differing:
+        _refuse_unsure([rows])
+        yield f"its files hold other {which} than its results ({differing})"
 
 
 def _inside(rows: pa.Table, intervals: tuple[str, list[tuple[int, int]]], inside: bool) -> pa.Table:
