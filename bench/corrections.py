@@ -27,7 +27,7 @@ DELETED = 1000  # keys
 def one_day(spark: SparkSession, work: Path, rows: int, repeats: int) -> list[Line]:
     """`rows`: of a day."""
     table = work / "events"
-    _days(spark, rows, 0, DAYS).repartitionByRange(DAYS, "at").write.format("delta").save(str(table))
+    _days(spark, rows, 0, DAYS).write.format("delta").save(str(table))
     rule = load_rule(_rule_file(work, table), os.environ)
     job = RuleRun(spark, rule, work / "home", "bench", lambda _: None)
     job.run()
@@ -98,8 +98,8 @@ def _sink(spark: SparkSession, work: Path) -> DataFrame:
 
 
 def _days(spark: SparkSession, rows: int, first: int, count: int, more: int = 0) -> DataFrame:
-    """So many rows of each day, spread evenly over it. `more`: is added to each value."""
-    found = spark.range(first * rows, (first + count) * rows)
+    """So many rows of each day, spread evenly over it, in a partition of its own. `more`: is added to each value."""
+    found = spark.range(first * rows, (first + count) * rows, numPartitions=count)
     step = 86_400_000_000 // rows
     return found.selectExpr(
         f"timestamp_micros(978307200000000 + id * {step}) AS at",
@@ -110,7 +110,7 @@ def _days(spark: SparkSession, rows: int, first: int, count: int, more: int = 0)
 
 def _overwrite(spark: SparkSession, table: Path, rows: int, day: int) -> None:
     low, high = (f"timestamp_micros({978307200000000 + at * 86_400_000_000})" for at in (day, day + 1))
-    writer = _days(spark, rows, day, 1, more=1).coalesce(1).write.format("delta").mode("overwrite")
+    writer = _days(spark, rows, day, 1, more=1).write.format("delta").mode("overwrite")
     writer.option("replaceWhere", f"at >= {low} AND at < {high}").save(str(table))
 
 

@@ -28,7 +28,7 @@ from floodmark.spark.session.session import root_session
 
 KEYS = {"1 k": 1_000, "1 M": 1_000_000}
 EPOCHS = (1, 10)
-A_DAY = 100_000  # rows, of a year that is corrected
+A_DAY = 1_000_000  # rows, of a year that is corrected
 OF_KEYS = 20_000_000  # rows, of which some keys are deleted
 SHIPPED = 200_000  # rows of an epoch that relays ship
 WARM_ROWS = 200_000

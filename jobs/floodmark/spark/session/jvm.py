@@ -38,5 +38,14 @@ def materialised(frame: DataFrame, session: SparkSession) -> DataFrame:
 
 def bytes_read(frame: DataFrame) -> int:
     """The size of what a frame reads, as Spark knows it before it plans: of files, their bytes."""
-    leaves: Any = frame._jdf.queryExecution().analyzed().collectLeaves()
+    return _bytes_of_leaves(frame._jdf.queryExecution().analyzed())
+
+
+def bytes_not_passed_over(frame: DataFrame) -> int:
+    """The same, less the files in which no row can match the frame's conditions."""
+    return _bytes_of_leaves(frame._jdf.queryExecution().optimizedPlan())
+
+
+def _bytes_of_leaves(plan: Any) -> int:
+    leaves = plan.collectLeaves()
     return sum(int(leaves.apply(i).stats().sizeInBytes()) for i in range(leaves.size()))

@@ -20,6 +20,7 @@ from floodmark.core.rules.sinks.upserts import Effect
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.ledger.delta.keybounds import Bound
 from floodmark.spark.read.shape import instant
+from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.write.appending import files_for
 from floodmark.spark.write.merging.keyed import of_file
 from floodmark.spark.write.rewriting import Rewriting, name_of, rows_of
@@ -45,7 +46,8 @@ class Span:
 
     def _within(self, low: int, high: int) -> str:
         column = quoted(self.column)
-        return f"{column} >= {instant(low, self.kind)} AND {column} < {instant(high, self.kind)}"
+        edges = (uncompiled_constant(instant(at, self.kind), column) for at in (low, high))
+        return "{0} >= {1} AND {0} < {2}".format(column, *edges)
 
     @property
     def bounds(self) -> list[Bound]:

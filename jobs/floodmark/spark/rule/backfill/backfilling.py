@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from pyspark import StorageLevel
@@ -45,11 +46,13 @@ from floodmark.spark.read import lookuprows
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.expectationchecks import check_results
-from floodmark.spark.rule.backfill.rereading import read_interval, restated_rows, spelt
+from floodmark.spark.rule.backfill.rereading import at_hand, living_in, read_rows, restated_rows, spelt
 from floodmark.spark.rule.backfill.taking import taken
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.generation import Plan, sites_of
+from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import without_rows
+from floodmark.spark.session.parallel import side_by_side
 from floodmark.spark.session.session import engine_of
 from floodmark.spark.write import sites
 from floodmark.spark.write.appending import files_for
@@ -112,7 +115,8 @@ def computed(
     span = Restated(
         begin=interval.begin, end=interval.end, low=low, high=interval.high, upto=head.epoch, gaps=interval.gaps
     )
-    batch, counts = read_interval(session, plan, home, head, span, correction is not None or head.is_rewritten)
+    read, changed = at_hand(read_rows(session, plan, home, head, span)), correction is not None or head.is_rewritten
+    batch, counts = living_in(read, session, plan, home, head, span, changed)
     lookuprows.show(session, plan.rule, lookups, lambda: span.first)
     results = check_results(
         _results(session, plan, batch, interval, head.watermark), plan.expectations, plan.rule.rule, session
@@ -140,7 +144,7 @@ def computed(
         lookups=lookups,
     )
     replaced = _spans(plan, intent, sinks)
-    return Recomputed(session, plan, intent, sinks, found, replaced, [rows, *state.values()])
+    return Recomputed(session, plan, intent, sinks, found, replaced, [read, rows, *state.values()])
 
 
 def intended(
@@ -223,7 +227,7 @@ def replace_interval(done: Recomputed, home: Home, ledger: Ledger) -> BackfillRe
         head = _announce(ledger, rule, intent)
     attempt = Attempt(head.epoch, max(1, head.attempt), intent.digest, intent.number)
     aimed = _aimed(done, home, ledger.id, head)
-    prepared = [sites.prepare(Work(site, done.rows[site.name]), attempt) for site in aimed]
+    prepared = side_by_side(partial(sites.prepare, Work(site, done.rows[site.name]), attempt) for site in aimed)
     if not reopened:
         head = _announce(ledger, rule, intent)
     written = {one.site.name: _replaced(done.plan, one, attempt, intent) for one in prepared}
@@ -246,7 +250,7 @@ def _results(session: SparkSession, plan: Plan, batch: Batch, interval: Interval
     query, sql = plan.rule.query, plan.rule.query.sql
     if query.windows:
         final_at = interval.low - 1 if watermark is None else watermark  # without a watermark nothing is final
-        sql = query.bounded(None, final_at, lambda at, _: plan.fold.instant(at))
+        sql = query.bounded(None, final_at, lambda at, column: uncompiled_constant(plan.fold.instant(at), column))
     rows = sum(counts.folded for counts in batch.counts.values())
     column, shift = _named(plan, interval.time_column), interval.time_column.shift
     within = _span_of(plan, column, shift, interval)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from functools import reduce
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
@@ -25,22 +26,30 @@ from floodmark.spark.read.frames import read_range, tagged
 from floodmark.spark.read.replaying import replayed
 from floodmark.spark.read.shape import Shape, instant, time_type
 from floodmark.spark.rule.generation import Plan
+from floodmark.spark.session.constants import uncompiled_constant
+from floodmark.spark.session.jvm import bytes_not_passed_over
 
+FEW = 64 << 20  # bytes of files
 TIMES, PLACE = "_floodmark_times", "_floodmark_place"
 TAGS = ("_k", "_t", "_e", "_x", "_m")  # computed for a row, beside its stream and columns
 
 
-def read_interval(
-    session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated, corrected: bool
+def living_in(
+    rows: DataFrame, session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated, corrected: bool
 ) -> tuple[Batch, dict[str, Counts]]:
-    """The rows on which the interval depends, with their counts; dead ones are counted and left out.
+    """These rows, on which the interval depends, with their counts; dead ones are counted and left out.
 
     corrected: dead rows may have left a source since.
     """
-    rows, dead = read_rows(session, plan, home, head, span), None
+    dead = None
     if has_rows(home.dead):
         dead = quarantined_rows(session, plan, home.dead, head, span.upto).where(_within(span))
     return _living(plan, rows, dead, corrected)
+
+
+def at_hand(rows: DataFrame) -> DataFrame:
+    """The rows, persisted unless they are many: a backfill passes over them several times."""
+    return rows.persist(StorageLevel.MEMORY_AND_DISK) if bytes_not_passed_over(rows) <= FEW else rows
 
 
 def read_rows(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> DataFrame:
@@ -87,7 +96,8 @@ def _living(plan: Plan, rows: DataFrame, dead: DataFrame | None, corrected: bool
 
 
 def _within(span: Restated) -> str:
-    return "(" + " OR ".join(f"(_t >= {low}L AND _t < {high}L)" for low, high in span.reads) + ")"
+    edges = ((uncompiled_constant(f"{at}L", "_t") for at in reads) for reads in span.reads)
+    return "(" + " OR ".join("(_t >= {} AND _t < {})".format(*each) for each in edges) + ")"
 
 
 def _stored_within(plan: Plan, span: Restated) -> str:
