@@ -90,18 +90,22 @@ def test_a_backfill_of_everything_reads_late_rows_and_todays_file(
     proven(flow)
 
 
-def test_an_epoch_while_it_computes_has_it_computed_again(spark: SparkSession, place: Path) -> None:
+@pytest.mark.parametrize("often", [pytest.param(1, marks=pytest.mark.prove), 2])
+def test_an_epoch_while_it_computes_has_it_computed_again(spark: SparkSession, place: Path, often: int) -> None:
+    """Without the rule's lock at first; then with it, so that a rule that never rests is corrected, too."""
     flow = flow_of(place, "sessions", sinks=1)
     flow.arrive([*FIRST, *MORE])
     run(spark, flow)
     delete(spark, flow.source)
 
     def another_run() -> None:
-        flow.arrive([event(1000, "a")])
+        head = flow.ledger().head
+        assert head is not None
+        flow.arrive([event(1000 * head.epoch, "a")])
         run(spark, flow)
 
-    done, computed = computed_beside(spark, flow, another_run)
-    assert (len(done.corrections), computed) == (1, 2)
+    done, computed = computed_beside(spark, flow, another_run, often=often)
+    assert (len(done.corrections), computed) == (1, 1 + often)
     same_as_batch(spark, flow)
     proven(flow)
 

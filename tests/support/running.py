@@ -16,7 +16,7 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.spark.rule.backfill import correcting
 from floodmark.spark.rule.backfill.backfilling import BackfillResult
 from floodmark.spark.rule.epochs.reports import RunReport
-from floodmark.spark.rule.run import RuleRun
+from floodmark.spark.rule.run import BESIDE, RuleRun
 from support.crash import Crash, crash_at, put_reach
 from support.flow import Flow
 
@@ -74,18 +74,21 @@ def _interval(flow: Flow, begin: int, end: int) -> Callable[[Head], Interval]:
 
 
 def computed_beside(
-    spark: SparkSession, flow: Flow, meanwhile: Callable[[], None], crash: str = ""
+    spark: SparkSession, flow: Flow, meanwhile: Callable[[], None], crash: str = "", often: int = 1
 ) -> tuple[RunReport, int]:
     """A run that corrects, with `meanwhile` between its computation and its commit; how often it computed.
 
-    crash: a point at which it is killed afterwards.
+    crash: a point at which it is killed afterwards. often: how many times something comes between.
     """
     computed: list[int] = []
+    beside: list[int] = []  # those without the rule's lock
     compute = correcting.compute
 
     def reach(rule: str, point: str, epoch: int | None = None) -> None:
-        if point == "backfill.computed" and len(computed) == 1:
-            meanwhile()
+        if point == "backfill.computed":
+            beside.append(len(computed))
+            if len(computed) <= often:
+                meanwhile()
         elif point == crash:
             raise Crash(point)
 
@@ -96,7 +99,9 @@ def computed_beside(
     with pytest.MonkeyPatch.context() as patch:
         put_reach(patch, reach)
         patch.setattr(correcting, "compute", counting)
-        return run(spark, flow), len(computed)
+        done = run(spark, flow)
+    assert len(beside) == min(len(computed), BESIDE)
+    return done, len(computed)
 
 
 def recheck(flow: Flow) -> None:

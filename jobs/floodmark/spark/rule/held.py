@@ -139,16 +139,21 @@ class HeldRule:
         """The current rule's session and plan, as this run has used them for epochs if it had any."""
         return self._fit or analyse(self._root, self._rule, self._home, self.head)
 
-    def correct(self, done: Recomputed, basis: Head) -> None:
-        """Replace what a correction has computed as of `basis`; computed again if the rule's epochs have touched it."""
+    def correct(self, done: Recomputed, basis: Head, insists: bool) -> bool:
+        """Replace what a correction has computed as of `basis`.
+
+        If the rule's epochs have touched that since, it is computed again if the caller `insists`; else False.
+        """
         if not _is_deferred(done.intent, self.head):
-            return  # another run has corrected or skipped them
+            return True  # another run has corrected or skipped them
         session, plan = done.session, done.plan
         if self.head.seq != basis.seq:
             check_text(plan.rule, basis, self.head)
             session, plan = self.fit_to_go_on()
             if not is_valid(done, self._home, basis, self.head):
                 done.release()
+                if not insists:
+                    return False
                 done = correcting.compute(session, plan, self._home, self.head, self.drainer.now_us() // 1000)
         with self.drainer.remembered(plan.rule.rule):
             found = backfilling.replace_interval(done, self._home, self._ledger)
@@ -157,6 +162,7 @@ class HeldRule:
         commits = tuple(commit for one in found.intent.rewrites.values() for commit in one.commits)
         self._report.corrections.append(CorrectionReport(found.intent.number, commits, left, came, found.sinks))
         self.drainer.advance(session, plan)
+        return True
 
     def _recomputed(self, head: Head, text: Rule, recorded: Backfill) -> Recomputed:
         """The open backfill, with the column types that epochs have read; if it differs, with those of today.

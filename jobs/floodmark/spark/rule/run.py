@@ -48,6 +48,7 @@ from floodmark.spark.rule.held import HeldRule, check_columns
 from floodmark.spark.session import lock
 from floodmark.spark.session.faults import explained
 
+BESIDE = 2  # how often is computed without the rule's lock, if epochs come meanwhile, before it is with the lock
 LONGEST_WAIT = 3600.0  # seconds that a computed correction waits for another run to leave the rule
 
 
@@ -101,14 +102,16 @@ class RuleRun:
 
     def _correct(self, held: HeldRule) -> HeldRule:
         """Compute without the rule's lock, then take it for the commit."""
-        basis = held.head
-        with explained(self._rule.rule):
-            session, plan = held.plan_now()
-            done = correcting.compute(session, plan, self._home, basis, self._now_ms())
-            reach(self._rule.rule, "backfill.computed", basis.epoch)
-            with lock.waited_for(self._root, self._home.lock, self._run, LONGEST_WAIT, lambda _: None):
-                held = self._held_again(held)
-                held.correct(done, basis)
+        for left in reversed(range(BESIDE)):
+            basis = held.head
+            with explained(self._rule.rule):
+                session, plan = held.plan_now()
+                done = correcting.compute(session, plan, self._home, basis, self._now_ms())
+                reach(self._rule.rule, "backfill.computed", basis.epoch)
+                with lock.waited_for(self._root, self._home.lock, self._run, LONGEST_WAIT, lambda _: None):
+                    held = self._held_again(held)
+                    if held.correct(done, basis, insists=not left):
+                        break
         return held
 
     def _held_again(self, held: HeldRule) -> HeldRule:
@@ -176,14 +179,7 @@ class RuleRun:
         None: nothing was rewritten. foreseen: streams as they would be after a rewrite, in place of the present ones.
         """
         with explained(self._rule.rule):
-            head = check_same_sinks(self._begun(), self._rule)
-            if foreseen is None:
-                found = rewrites(self._rule, self._home, head)
-                head = with_deferred(head, deferred(self._rule, self._home, head, found))
-            else:
-                head = replace(
-                    head, deferred={name: (_nowhere(line),) for name, line in head.lines.items() if name in foreseen}
-                )
+            head = _with_rewrites(self._rule, self._home, check_same_sinks(self._begun(), self._rule), foreseen)
             if not head.deferred:
                 return None
             session, plan = analyse(self._root, self._rule, self._home, head)
@@ -198,18 +194,27 @@ class RuleRun:
         """
         check_without_jvm(self._rule, self._home.root)
         with explained(self._rule.rule):
-            basis = self._begun()
-            done = None
-            if at_the_gate(basis) in (Gate.PLAN, Gate.FINISH_EPOCH):
-                say(f"recomputing the interval from the input of {basis.epoch} epochs")
-                done = self._recompute(basis, wanted)
-            reach(self._rule.rule, "backfill.computed", basis.epoch)
-            with lock.waited_for(self._root, self._home.lock, self._run, wait, say):
-                return self._replace_interval(done, basis, wanted, say)
+            found, left = None, BESIDE
+            while found is None:
+                left -= 1
+                basis, done = self._begun(), None
+                if at_the_gate(basis) in (Gate.PLAN, Gate.FINISH_EPOCH):
+                    say(f"recomputing the interval from the input of {basis.epoch} epochs")
+                    done = self._recompute(basis, wanted)
+                reach(self._rule.rule, "backfill.computed", basis.epoch)
+                with lock.waited_for(self._root, self._home.lock, self._run, wait, say):
+                    found = self._replace_interval(done, basis, wanted, say, insists=not left)
+            return found
 
     def _replace_interval(
-        self, done: Recomputed | None, basis: Head, wanted: Callable[[Head], Interval], say: Callable[[str], None]
-    ) -> BackfillResult:
+        self,
+        done: Recomputed | None,
+        basis: Head,
+        wanted: Callable[[Head], Interval],
+        say: Callable[[str], None],
+        insists: bool,
+    ) -> BackfillResult | None:
+        """None: what was computed does not hold any more, and the caller does not insist on computing with the lock."""
         checkpoint.sweep(self._home.checkpoints)
         self._begun()  # otherwise a ledger would be recreated if the rule was dropped during the wait
         ledger = self._open_ledger()
@@ -217,23 +222,21 @@ class RuleRun:
         held.recover(go_on=False)
         head = held.head
         interval = wanted(head)
-        if held.backfill is not None and self._is_requested(held.backfill, interval):
+        if held.backfill is not None and _is_requested(held.backfill, self._rule, interval):
             return held.backfill
         session, plan = held.fit_to_go_on()
         if done is None or not is_still_valid(wanted(basis), basis, head):
-            say("recomputing the interval with the rule held, because the rule has continued")
             if done is not None:
                 done.release()
+                if not insists:
+                    return None
+            say("recomputing the interval with the rule held, because the rule has continued")
             done = _computed(session, plan, self._home, head, interval)
         say("replacing the interval in the sinks")
         with held.drainer.remembered(self._rule.rule):
             found = backfilling.replace_interval(done, self._home, ledger)
         done.release()
         return found
-
-    def _is_requested(self, found: BackfillResult, interval: Interval) -> bool:
-        same = (found.intent.begin, found.intent.end) == (interval.begin, interval.end)
-        return same and found.intent.rule == self._rule.to_json() and not found.intent.rewrites
 
     def _recompute(self, head: Head, wanted: Callable[[Head], Interval]) -> Recomputed:
         head = check_same_sinks(head, self._rule)
@@ -298,9 +301,22 @@ class RuleRun:
         return known
 
 
+def _with_rewrites(rule: Rule, home: Home, head: Head, foreseen: Mapping[str, Foreseen] | None) -> Head:
+    """The head with the present rewrites deferred; with those of the streams that are foreseen to be rewritten."""
+    if foreseen is None:
+        return with_deferred(head, deferred(rule, home, head, rewrites(rule, home, head)))
+    coming = {name: (_nowhere(line),) for name, line in head.lines.items() if name in foreseen}
+    return replace(head, deferred=coming)
+
+
 def _nowhere(line: str) -> Rewrite:
     """A rewrite that has yet to come."""
     return Rewrite(since=line, upto=line, commits=())
+
+
+def _is_requested(found: BackfillResult, rule: Rule, interval: Interval) -> bool:
+    same = (found.intent.begin, found.intent.end) == (interval.begin, interval.end)
+    return same and found.intent.rule == rule.to_json() and not found.intent.rewrites
 
 
 def _computed(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
