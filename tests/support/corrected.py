@@ -123,7 +123,7 @@ SIZES = """SELECT window.start AS start, k, count(*) AS c, sum(v) AS s FROM even
 UNION ALL SELECT window.start, upper(k), count(n), max(v) FROM events GROUP BY window(at, '90 seconds', '30 seconds'), upper(k)"""  # noqa: E501
 FULL = """SELECT a.at AS at, a.k AS k, b.at AS before, b.n AS n FROM events a FULL JOIN events b
 ON a.k = b.k AND b.at >= a.at - INTERVAL 25 SECONDS AND b.at < a.at"""
-TOTALS = "SELECT k, count(*) AS c, sum(n) AS s FROM events GROUP BY k"
+TOTALS = "SELECT k, count(*) AS c, max(n) AS m FROM events GROUP BY k"
 LAST = f"SELECT *, row_number() OVER (PARTITION BY k ORDER BY _end DESC) AS p FROM (SELECT start + INTERVAL 1 MINUTE AS _end, * FROM ({TUMBLING}))"  # noqa: E501
 ENTIRE = {
     "class": Entire(given=oracle.totals, process="totals:Totals"),
