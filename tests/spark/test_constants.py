@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql import SparkSession
+from support.roomy import EXPRESSIONS, WHOLE_STAGES
 
 from floodmark.spark.session.constants import uncompiled_constant
+
+
+@pytest.fixture
+def compiling(spark: SparkSession) -> SparkSession:
+    """A session that compiles, as a rule's does."""
+    session = spark.newSession()
+    session.conf.set(WHOLE_STAGES, "true")
+    session.conf.set(EXPRESSIONS, "FALLBACK")
+    return session
 
 
 def compiled(spark: SparkSession) -> int:
@@ -18,7 +28,8 @@ def below(spark: SparkSession, limit: str) -> int:
     return spark.range(0, 1000, 1, 1).selectExpr("nullif(id, -1) AS at").where(f"at < {limit}").count()
 
 
-def test_a_number_set_aside_is_compiled_once(spark: SparkSession) -> None:
+def test_a_number_set_aside_is_compiled_once(compiling: SparkSession) -> None:
+    spark = compiling
     assert below(spark, uncompiled_constant("10L", "at")) == 10
     before = compiled(spark)
 

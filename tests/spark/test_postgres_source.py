@@ -394,7 +394,7 @@ def test_a_table_that_the_database_does_not_change_keeps_little_log(
     reader.read()
     monkeypatch.setattr("floodmark.connectors.sources.postgres.slot.MOST_BEHIND", 1_000_000)
     assert not reader.source.news(reader.at)
-    server.run("SELECT pg_logical_emit_message(false, '', repeat('x', 2000000))")
+    server.run("SELECT pg_logical_emit_message(true, '', repeat('x', 2000000))")
     assert reader.source.news(reader.at) and not reader.source.backlog(reader.at).amount
     before = reader.at
     assert reader.read() == [] and reader.at != before and not reader.source.news(reader.at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -14,8 +15,14 @@ from support.flow import Flow
 # loaded; with two such JVMs on two cores that takes a tenth of all time.
 QUIET = "-XX:+UseSerialGC -XX:MetaspaceSize=512m"
 
+# Spark compiles each new plan. To interpret it over the few rows of a test takes less: a third of a test's time.
+# `make prove` compiles in all tests, and so do all processes that tests start.
+WHOLE_STAGES, EXPRESSIONS = "spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode"
+INTERPRETED = {WHOLE_STAGES: "false", EXPRESSIONS: "NO_CODEGEN"}
+
 
 def roomy_session(place: Path) -> SparkSession:
     """place: an empty directory, for a rule that is never run."""
-    spark = {"driver_memory": "2g", "conf": {JAVA_OPTIONS: QUIET}}
+    how = {} if os.environ.get("FLOODMARK_PROVE") else INTERPRETED
+    spark = {"driver_memory": "2g", "conf": {JAVA_OPTIONS: QUIET, **how}}
     return root_session("local[2]", [Flow(place, settings={"spark": spark}).rule()])
