@@ -305,8 +305,7 @@ def _with_rewrites(rule: Rule, home: Home, head: Head, foreseen: Mapping[str, Fo
     """The head with the present rewrites deferred; with those of the streams that are foreseen to be rewritten."""
     if foreseen is None:
         return with_deferred(head, deferred(rule, home, head, rewrites(rule, home, head)))
-    coming = {name: (_nowhere(line),) for name, line in head.lines.items() if name in foreseen}
-    return replace(head, deferred=coming)
+    return replace(head, deferred={name: (_nowhere(line),) for name, line in head.lines.items() if name in foreseen})
 
 
 def _nowhere(line: str) -> Rewrite:
