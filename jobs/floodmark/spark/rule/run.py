@@ -199,7 +199,7 @@ class RuleRun:
                 left -= 1
                 basis, done = self._begun(), None
                 if at_the_gate(basis) in (Gate.PLAN, Gate.FINISH_EPOCH):
-                    say(f"recomputing the interval from the input of {basis.epoch} epochs")
+                    say(f"recomputing results from the input of {basis.epoch} epochs")
                     done = self._recompute(basis, wanted)
                 reach(self._rule.rule, "backfill.computed", basis.epoch)
                 with lock.waited_for(self._root, self._home.lock, self._run, wait, say):
@@ -230,9 +230,9 @@ class RuleRun:
                 done.release()
                 if not insists:
                     return None
-            say("recomputing the interval with the rule held, because the rule has continued")
+            say("recomputing results with the rule held, because the rule has continued")
             done = _computed(session, plan, self._home, head, interval)
-        say("replacing the interval in the sinks")
+        say("replacing results in the sinks")
         with held.drainer.remembered(self._rule.rule):
             found = backfilling.replace_interval(done, self._home, ledger)
         done.release()

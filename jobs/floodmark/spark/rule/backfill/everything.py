@@ -6,7 +6,7 @@ So is corrected what no interval of time and no key bounds: sessions, windows of
 from __future__ import annotations
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.preflight import check_sources
@@ -76,7 +76,7 @@ def computed(
     with_fit_partitions(rows, plan, session)
     state = state_in(folded, session, plan)
     sinks = {name_at(head, at): at for at in plan.sinks}
-    each = {name: _held(plan, at, rows, head) for name, at in sinks.items()} | state
+    each = {name: taken(plan, at, rows, head.generation, head.epoch) for name, at in sinks.items()} | state
     intent = intended(
         session,
         plan,
@@ -95,11 +95,6 @@ def computed(
     )
     held = [rows, *state.values(), *([folded.held] if folded.held is not None else [])]
     return Recomputed(session, plan, intent, sinks, each, dict.fromkeys(each, Everything()), held)
-
-
-def _held(plan: Plan, address: str, rows: DataFrame, head: Head) -> DataFrame:
-    """What a sink holds of these results."""
-    return taken(plan, address, rows, head.generation, head.epoch)
 
 
 def _refuse_rejected(plan: Plan, folded: Folded) -> None:
