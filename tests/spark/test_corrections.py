@@ -14,7 +14,19 @@ from support.corrected import CORRECT, FORMS, SIZE, at, aware, flow_of, proven, 
 from support.crash import put_reach
 from support.flow import SLICED, TUMBLING, Flow, event
 from support.oracle import ordered
-from support.rewrites import FIRST, MORE, REWRITES, corrects_once_though_killed, delete, merge, move, update
+from support.rewrites import (
+    FIRST,
+    LATER,
+    MORE,
+    REWRITES,
+    corrects_once_though_killed,
+    delete,
+    folded,
+    is_followed,
+    merge,
+    move,
+    update,
+)
 from support.running import crash, run
 from typer.testing import CliRunner
 
@@ -40,18 +52,8 @@ def test_the_sinks_are_what_batch_gives_of_the_source_as_it_is_now(
     spark: SparkSession, place: Path, how: str, form: str
 ) -> None:
     flow = flow_of(place, form, sinks=1)
-    flow.arrive(FIRST)
-    flow.arrive(MORE)
-    run(spark, flow)
-    REWRITES[how](spark, flow.source)
-    done = run(spark, flow)
-    assert len(done.corrections) == 1
-    same_as_batch(spark, flow)
-    proven(flow)
-    flow.arrive([event(500, "a", 3.0, 1), event(700, "b")])
-    run(spark, flow)
-    same_as_batch(spark, flow)
-    proven(flow)
+    folded(spark, flow)
+    is_followed(spark, flow, how, LATER[:2])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from support.corrected import ENTIRE, at, flow_of, proven, same_as_batch, sink
 from support.crash import Crash, crash_at
 from support.flow import event
-from support.rewrites import FIRST, MORE, REWRITES, corrects_once_though_killed, delete, update
+from support.rewrites import FIRST, MORE, REWRITES, corrects_once_though_killed, delete, folded, is_followed, update
 from support.running import abandon, backfill_all, computed_beside, rehearse_all, run
 
 from floodmark.core.protocol.crashpoints import CORRECTION_POINTS, DEFER_POINTS
@@ -34,19 +34,9 @@ def test_the_sinks_are_what_batch_gives_of_the_source_as_it_is_now(
     spark: SparkSession, place: Path, how: str, form: str
 ) -> None:
     flow = flow_of(place, form, sinks=1)
-    flow.arrive(FIRST)
-    flow.arrive([*MORE, *MIXED])
-    run(spark, flow)
+    folded(spark, flow, MIXED)
     same_as_batch(spark, flow)
-    REWRITES[how](spark, flow.source)
-    done = run(spark, flow)
-    assert len(done.corrections) == 1
-    same_as_batch(spark, flow)
-    proven(flow)
-    flow.arrive([event(500, "a", 3.0, 1), event(700, "b"), event(800, "c")])
-    run(spark, flow)
-    same_as_batch(spark, flow)
-    proven(flow)
+    is_followed(spark, flow, how)
 
 
 KILLS = [(form, point) for form in ("class", "windows of rows", "sessions") for point in CORRECTION_POINTS]

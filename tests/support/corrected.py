@@ -124,7 +124,6 @@ UNION ALL SELECT window.start, upper(k), count(n), max(v) FROM events GROUP BY w
 FULL = """SELECT a.at AS at, a.k AS k, b.at AS before, b.n AS n FROM events a FULL JOIN events b
 ON a.k = b.k AND b.at >= a.at - INTERVAL 25 SECONDS AND b.at < a.at"""
 TOTALS = "SELECT k, count(*) AS c, max(n) AS m FROM events GROUP BY k"
-LAST = f"SELECT *, row_number() OVER (PARTITION BY k ORDER BY _end DESC) AS p FROM (SELECT start + INTERVAL 1 MINUTE AS _end, * FROM ({TUMBLING}))"  # noqa: E501
 ENTIRE = {
     "class": Entire(given=oracle.totals, process="totals:Totals"),
     "windows of rows": _by_keys("count"),

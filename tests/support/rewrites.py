@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -61,6 +61,29 @@ def restore(spark: SparkSession, table: str) -> None:
 
 Rewriting = Callable[[SparkSession, str], None]
 REWRITES: dict[str, Rewriting] = {one.__name__: one for one in (delete, update, move, merge, overwrite, restore)}
+
+
+LATER = [event(500, "a", 3.0, 1), event(700, "b"), event(800, "c")]  # c: a key that few rewrites touch
+
+
+def folded(spark: SparkSession, flow: Flow, more: Sequence[dict[str, Any]] = ()) -> None:
+    """The rule has read FIRST, MORE and some `more` rows."""
+    flow.arrive(FIRST)
+    flow.arrive([*MORE, *more])
+    run(spark, flow)
+
+
+def is_followed(spark: SparkSession, flow: Flow, how: str, later: Sequence[dict[str, Any]] = LATER) -> None:
+    """The source is rewritten. The next run's one correction gives what batch gives, and so does a later epoch."""
+    REWRITES[how](spark, flow.source)
+    done = run(spark, flow)
+    assert len(done.corrections) == 1
+    same_as_batch(spark, flow)
+    proven(flow)
+    flow.arrive(later)
+    run(spark, flow)
+    same_as_batch(spark, flow)
+    proven(flow)
 
 
 def corrects_once_though_killed(spark: SparkSession, flow: Flow, point: str) -> None:
