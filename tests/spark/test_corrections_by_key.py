@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from support.corrected import CORRECT, KEYED, flow_of, proven, same_as_batch, sink
+from support.crash import Crash, crash_at
 from support.flow import START, Flow, event
 from support.oracle import ordered
 from support.rewrites import FIRST, MORE, REWRITES, corrects_once_though_killed, delete, folded, is_followed, update
-from support.running import backfill_killed, rehearse_backfill, run
+from support.running import backfill, backfill_killed, rehearse_backfill, run
 
 from floodmark.core.protocol.crashpoints import CORRECTION_POINTS, DEFER_POINTS
 from floodmark.errors import InputFault, Refused
+from floodmark.spark.rule.backfill import bykey
 from floodmark.spark.rule.run import RuleRun
 
 IN_CI = {
@@ -104,10 +106,29 @@ def test_keys_with_rows_in_an_interval_are_backfilled(
     run(spark, flow)
     flow.stream["expect"] = {"not_three": {"check": "n <> 3", "on_fail": "drop"}}
     low = round(START.timestamp()) * 1_000_000
-    (before,) = rehearse_backfill(spark, flow, low + 8_000_000, low + 11_000_000).sinks.values()
-    assert before == (1, 1), "the key of the only row in these three seconds"
+    rehearsed = rehearse_backfill(spark, flow, low + 8_000_000, low + 11_000_000)
+    assert [*rehearsed.sinks.values()] == [(1, 1)], "the key of the only row in these three seconds"
+    assert rehearsed.intent.counts["events"].read == sum(row["k"] == "b" for row in (*FIRST, *MORE)), "its rows alone"
     backfill_killed(spark, flow, low, low + 500_000_000, point)
     spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE n = 3")  # for the oracle
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+@pytest.mark.prove
+def test_an_older_backfill_that_has_read_all_rows_is_finished(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = flow_of(place, "totals", sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    low = round(START.timestamp()) * 1_000_000
+    monkeypatch.setattr(bykey, "_carried", lambda *_: None)
+    with crash_at("backfill.intent.after") as planned, pytest.raises(Crash):
+        _ = backfill(spark, flow, low + 8_000_000, low + 11_000_000)
+    monkeypatch.undo()
+    assert planned.fired
+    run(spark, flow)
     same_as_batch(spark, flow)
     proven(flow)
 

@@ -67,9 +67,9 @@ LATER = [event(500, "a", 3.0, 1), event(700, "b"), event(800, "c")]  # c: a key 
 
 
 def folded(spark: SparkSession, flow: Flow, more: Sequence[dict[str, Any]] = ()) -> None:
-    """The rule has read FIRST, MORE and some `more` rows."""
-    flow.arrive(FIRST)
-    flow.arrive([*MORE, *more])
+    """The rule has read FIRST, some `more` rows, and MORE."""
+    flow.arrive([*FIRST, *more])
+    flow.arrive(MORE)
     run(spark, flow)
 
 

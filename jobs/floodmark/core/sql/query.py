@@ -14,6 +14,7 @@ from floodmark.core.sql.forms.relations import Relation, relation_of
 from floodmark.core.sql.state.collected import Collected, collected_of
 from floodmark.core.sql.state.running import Running, running_of
 from floodmark.core.sql.state.tops import Top, ranking_of, top_of
+from floodmark.core.sql.tree.carried import Carried, carried_by
 from floodmark.core.sql.tree.expressions import SqlText, check_expression
 from floodmark.core.sql.tree.grouping import check_grouped
 from floodmark.core.sql.tree.parse import parse, parse_expression
@@ -35,7 +36,8 @@ class Query:
     why the result's columns cannot be a table's, if they cannot (an inner SELECT may have any columns). windows: when
     the results of each part that depends on several rows become final. running: how a GROUP BY without a window folds.
     top: how a query for the first rows of each key folds. collected: how windows of rows fold. A query with none of
-    these is stateless. lasts: earlier rows that it reads by position, however old they are.
+    these is stateless. lasts: earlier rows that it reads by position, however old they are. carried: columns of the
+    result that are the stream's own.
     """
 
     sql: str
@@ -49,6 +51,7 @@ class Query:
     collected: Collected | None = None
     lookups: tuple[str, ...] = ()
     lasts: tuple[Last, ...] = ()
+    carried: Carried = field(default_factory=Carried)
     _cuts: tuple[Cut, ...] = field(default=(), repr=False)
 
     @property
@@ -128,8 +131,21 @@ def _analysed(
     running = running_of(shape, source) if relation.kind == "totals" and top is None else None
     read, looked_up = (tuple(name for name in names if name in shape.read) for names in (streams, lookups))
     specs = tuple(spec for cut in relation.cuts for spec in cut.specs)
+    carried = carried_by(source) if top is None else Carried(top.carried)
     return Query(
-        text, read, names_in(words), star, specs, fault, running, top, None, looked_up, relation.lasts, relation.cuts
+        text,
+        read,
+        names_in(words),
+        star,
+        specs,
+        fault,
+        running,
+        top,
+        None,
+        looked_up,
+        relation.lasts,
+        carried,
+        relation.cuts,
     ), given
 
 

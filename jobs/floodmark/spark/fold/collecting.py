@@ -23,6 +23,7 @@ from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import materialised, without_rows
+from floodmark.spark.session.views import put_view
 
 HELD = "_held"  # whether a row is of an open window
 _PLACE, _ENDS = f"{HIDDEN}place", f"{HIDDEN}ends"
@@ -50,12 +51,12 @@ class CollectedRows(Fold):
             return Folded(None, changes)
         passed = materialised(self._passed(arrived, state, at, at.after), session)
         numbered = materialised(self._numbered(self._with_held(passed, state, at)), session)
-        self._windows(numbered).createOrReplaceTempView(self._how.stream)
+        put_view(self._windows(numbered), self._how.stream)
         return Folded(session.sql(at.sql(self._how.final)), {**changes, self._held: self._open_rows(numbered, at)})
 
     def _read(self, rows: DataFrame) -> DataFrame:
         """The rows that pass the SQL's WHERE."""
-        rows.createOrReplaceTempView(self._how.stream)
+        put_view(rows, self._how.stream)
         return rows.sparkSession.sql(self._how.read)
 
     def _passed(self, arrived: DataFrame, state: Mapping[str, StateReader], at: Moment, after: int) -> DataFrame:
@@ -106,7 +107,7 @@ class CollectedRows(Fold):
 
     def output_schema(self, session: SparkSession) -> StructType:
         none = self._read(without_rows(session, self.shape.streams[self._how.stream]))
-        self._windows(self._numbered(none)).createOrReplaceTempView(self._how.stream)
+        put_view(self._windows(self._numbered(none)), self._how.stream)
         found = session.sql(self._how.final).schema
         session.catalog.dropTempView(self._how.stream)
         return found

@@ -18,6 +18,7 @@ from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape, instant, time_type
 from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import without_rows
+from floodmark.spark.session.views import put_view
 
 # Reads a state table, given an event time (None: any) before which no row is needed. Returns None if it has no rows.
 StateReader = Callable[[int | None], DataFrame | None]
@@ -132,7 +133,7 @@ class Fold(ABC):
     def show(self, batch: Batch) -> None:
         """Register each stream's rows of the epoch as a view with the stream's name, for the SQL."""
         for name in self.shape.streams:
-            batch.folded(name).createOrReplaceTempView(name)
+            put_view(batch.folded(name), name)
 
     def inexact(self, aggregated: Aggregated, session: SparkSession) -> str | None:
         """Why partial aggregates of the streams do not give the exact result; None if they do."""
@@ -149,7 +150,7 @@ class Fold(ABC):
     def schema_of(self, sql: str, session: SparkSession) -> StructType:
         """The output columns of SQL over the streams, computed from empty inputs."""
         for name, schema in self.shape.streams.items():
-            without_rows(session, schema).createOrReplaceTempView(name)
+            put_view(without_rows(session, schema), name)
         found = session.sql(sql).schema
         for name in self.shape.streams:  # otherwise they would be read where an epoch's own views are missing
             session.catalog.dropTempView(name)

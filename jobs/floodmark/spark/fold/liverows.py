@@ -10,6 +10,7 @@ from floodmark.core.sql.forms.bounds import HIDDEN, Last
 from floodmark.core.sql.query import Query
 from floodmark.core.sql.windows import Instant, needed_from
 from floodmark.core.sql.words.lexis import quoted
+from floodmark.spark.session.views import put_view
 
 
 def live_rows(
@@ -23,7 +24,7 @@ def live_rows(
     if any(last.rows is None or last.keys is None for last in lasts):
         return rows[table]
     for name, frame in rows.items():
-        frame.createOrReplaceTempView(name)
+        put_view(frame, name)
     session, since = rows[table].sparkSession, _since(query, watermark)
     needed = [] if since is None else [f"NOT ({time} < {instant(since, time)})"]
     needed += _of_sessions(session, query, table, time, watermark, instant)
@@ -43,7 +44,7 @@ def _of_sessions(
     for i, group in enumerate(query.sessions):
         if table in group.streams:
             view = f"{HIDDEN}open{i}"
-            session.sql(group.open_since(query.sql, watermark, instant)).createOrReplaceTempView(view)
+            put_view(session.sql(group.open_since(query.sql, watermark, instant)), view)
             latest = instant(watermark, f"min({HIDDEN}since)")
             all_since = f"{time} >= (SELECT coalesce(min({HIDDEN}since), {latest}) FROM {view})"  # noqa: S608 - ours
             yield all_since if group.keys is None else _of_own(view, group.keys, time)
@@ -54,7 +55,7 @@ def _of_lasts(
 ) -> Iterator[str]:
     for i, last in enumerate(lasts):
         view = f"{HIDDEN}last{i}"
-        session.sql(last.since(sql, before, instant)).createOrReplaceTempView(view)
+        put_view(session.sql(last.since(sql, before, instant)), view)
         yield _of_own(view, last.keys or (), time)
 
 

@@ -20,6 +20,7 @@ from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import materialised
+from floodmark.spark.session.views import put_view
 
 TABLE = "slices"
 
@@ -63,7 +64,7 @@ class SlicedWindows(Fold):
         rows = added if known is None else known if added is None else added.unionByName(known)
         if rows is None:
             return None
-        rows.where(self._before(at.after)).createOrReplaceTempView(TOTALS)
+        put_view(rows.where(self._before(at.after)), TOTALS)
         final = self._final.bounded(at.before, at.after, self._instant)
         return typed(session.sql(at.sql(final)), self._output)
 
@@ -80,7 +81,7 @@ class SlicedWindows(Fold):
         return uncompiled_constant(self.instant(moment), column)
 
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
-        self._needed(rows[table], watermark).createOrReplaceTempView(TOTALS)
+        put_view(self._needed(rows[table], watermark), TOTALS)
         return typed(rows[table].sparkSession.sql(self._slices.merged), self.tables[table])
 
     def needed_from(self, watermark: int | None) -> int | None:

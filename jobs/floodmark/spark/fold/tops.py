@@ -20,6 +20,7 @@ from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import materialised
+from floodmark.spark.session.views import put_view
 
 
 class TopRows(Fold):
@@ -42,7 +43,7 @@ class TopRows(Fold):
         return self._folded(rows, new, session, at)
 
     def _folded(self, rows: DataFrame, new: DataFrame, session: SparkSession, at: Moment) -> Folded:
-        rows.createOrReplaceTempView(self._top.stream)
+        put_view(rows, self._top.stream)
         return Folded(session.sql(at.sql(self.rule.query.sql)), {self._top.stream: new})
 
     def touched(self, batch: Batch, session: SparkSession, at: Moment) -> DataFrame:
@@ -69,7 +70,7 @@ class TopRows(Fold):
 
     def _first(self, rows: DataFrame) -> DataFrame:
         """The rows that rank first for their key. Columns beside the stream's own remain."""
-        rows.createOrReplaceTempView(self._top.stream)
+        put_view(rows, self._top.stream)
         ranked = rows.sparkSession.sql(self._top.ranked)
         return ranked.where(f"{PLACE} <= {self._top.rows}").drop(PLACE)
 

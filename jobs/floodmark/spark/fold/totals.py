@@ -23,6 +23,7 @@ from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import materialised
+from floodmark.spark.session.views import put_view
 
 TABLE = "totals"
 
@@ -69,7 +70,7 @@ class RunningTotals(Fold):
         return added.selectExpr("*", f"{uncompiled_constant(f'{at.epoch}L', quoted(self._running.keys[0]))} AS _epoch")
 
     def _results(self, totals: DataFrame, session: SparkSession, at: Moment) -> DataFrame:
-        totals.createOrReplaceTempView(TOTALS)
+        put_view(totals, TOTALS)
         return typed(session.sql(at.sql(self._final)), self._output)
 
     def touched(self, batch: Batch, session: SparkSession, at: Moment) -> DataFrame:
@@ -86,5 +87,5 @@ class RunningTotals(Fold):
         return Folded(self._results(new, session, at), {TABLE: new})
 
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
-        rows[table].createOrReplaceTempView(TOTALS)
+        put_view(rows[table], TOTALS)
         return typed(rows[table].sparkSession.sql(self._running.merged), self.tables[table])

@@ -20,6 +20,7 @@ from floodmark.spark.fold.liverows import live_rows
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.session.constants import uncompiled_constant
+from floodmark.spark.session.views import put_view
 
 
 class WindowRows(Fold):
@@ -60,7 +61,7 @@ class WindowRows(Fold):
             rows, kept = batch.folded(name), reader(since)
             if kept is not None:
                 rows = rows.unionByName(self._needed(name, at.committed(kept), since).drop("_epoch"))
-            rows.where(self._before(name, self._cut(at.after))).createOrReplaceTempView(name)
+            put_view(rows.where(self._before(name, self._cut(at.after))), name)
         return session.sql(at.sql(self._sql(low, at.after)))
 
     def _refuse_full(self, batch: Batch, state: Mapping[str, StateReader], at: Moment) -> None:

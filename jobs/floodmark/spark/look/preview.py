@@ -26,6 +26,7 @@ from floodmark.spark.rule.analysis import analyse
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.session.constants import AS_JSON
 from floodmark.spark.session.faults import explained
+from floodmark.spark.session.views import put_view
 
 Values = tuple[Any, ...]
 
@@ -110,7 +111,7 @@ def _empty(needed_from: int | None) -> DataFrame | None:
 def _results(session: SparkSession, rule: Rule, batch: Batch, mark: int | None) -> list[tuple[DataFrame, bool]]:
     """The results in parts: those that would be final, and those that would not. Stateless results are final."""
     for name in rule.streams:
-        batch.folded(name).createOrReplaceTempView(name)
+        put_view(batch.folded(name), name)
     if not rule.query.windows or mark is None:
         return [(session.sql(rule.query.sql), not rule.query.windows)]
     kind = _time(rule, batch.shape)

@@ -12,6 +12,7 @@ from floodmark.connectors.delta.lookups import BEGIN, END, FOR_EVER, LookupTable
 from floodmark.core.protocol.records.rows import Pinned
 from floodmark.core.rules.rule import Rule
 from floodmark.spark.session.faults import of_version
+from floodmark.spark.session.views import put_view
 
 
 def show(session: SparkSession, rule: Rule, pinned: Mapping[str, Pinned], since: Callable[[], int | None]) -> None:
@@ -23,7 +24,7 @@ def show(session: SparkSession, rule: Rule, pinned: Mapping[str, Pinned], since:
         table.check(pinned[name])
         version = pinned[name].version
         frame = _history(session, table, version, since()) if table.lookup.history else _at(session, table, version)
-        frame.createOrReplaceTempView(name)
+        put_view(frame, name)
 
 
 def show_columns(session: SparkSession, rule: Rule, pinned: Mapping[str, Pinned]) -> None:

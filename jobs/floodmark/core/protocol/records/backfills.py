@@ -108,7 +108,8 @@ class Backfill(Restated):
     A correction also has: rewrites, by stream. state: what is replaced there, by the ledger's name. maxima, log_sums:
     as in a commit, once it has taken effect; log_sums in formats up to 9 only, where the correction itself moves the
     offsets behind the rewrites. keys: of one by key, how many results were touched in each sink, and how
-    many keys in each state table, by the ledger's name; it reads rows of any time, and its interval is empty.
+    many keys in each state table, by the ledger's name; it reads rows of any time, and its interval is empty. of_keys:
+    of one by key, whether counts and digests are of the rows of touched keys alone; else they are of all rows.
     """
 
     format: int = FORMAT
@@ -132,6 +133,7 @@ class Backfill(Restated):
     maxima: dict[str, int | None] = Field(default_factory=dict, exclude_if=operator.not_)
     log_sums: LogSums = Field(default_factory=dict, exclude_if=operator.not_)
     keys: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
+    of_keys: bool = Field(default=False, exclude_if=operator.not_)
 
     @property
     def digest(self) -> str:

@@ -38,6 +38,12 @@ class Top:
     place: str | None
     ranked: str
 
+    @property
+    def carried(self) -> dict[str, str | None]:
+        """The stream's column in each column of the result that shows a key, in lower case."""
+        shown = zip(self.outputs, self.keys, strict=True)
+        return {output.lower(): key.lower() for output, key in shown if output is not None}
+
 
 def ranking_of(root: Source, streams: Mapping[str, str | None]) -> Select | None:
     """The SELECT that numbers a stream's rows in an order other than event time; None for other queries."""

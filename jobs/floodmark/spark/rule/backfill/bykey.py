@@ -7,21 +7,23 @@ bounds their results, but each depends on the rows of one key alone.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
 from floodmark.connectors.preflight import check_sources
 from floodmark.core.lifecycle.backfills import Interval
 from floodmark.core.protocol.places import name_at
-from floodmark.core.protocol.records.backfills import Restated
+from floodmark.core.protocol.records.backfills import Backfill, Restated
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.ledger.home import Home
-from floodmark.spark.fold.fold import Moment
+from floodmark.spark.fold.fold import FEW, Moment
 from floodmark.spark.read.batch import NO_LIMIT, Batch, Limits
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.expectationchecks import check_results
@@ -39,21 +41,36 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval:
     return of_interval(session, plan, home, head, interval.begin, interval.end)
 
 
-def of_interval(session: SparkSession, plan: Plan, home: Home, head: Head, begin: int, end: int) -> Recomputed:
-    """The same, whatever the ledger's own head."""
+def of_interval(
+    session: SparkSession,
+    plan: Plan,
+    home: Home,
+    head: Head,
+    begin: int,
+    end: int,
+    recorded: Backfill | None = None,
+) -> Recomputed:
+    """The same, whatever the ledger's own head. `recorded`: the intent, if it is computed again."""
     span = Restated(begin=begin, end=end, high=end, upto=head.epoch)
-    return _computed(session, plan, home, head, read_rows(session, plan, home, head, span), span, None)
+    return _computed(session, plan, home, head, read_rows(session, plan, home, head, span), span, None, recorded)
 
 
 def computed(
-    session: SparkSession, plan: Plan, home: Home, head: Head, changed: DataFrame, correction: Correction
+    session: SparkSession,
+    plan: Plan,
+    home: Home,
+    head: Head,
+    changed: DataFrame,
+    correction: Correction,
+    recorded: Backfill | None = None,
 ) -> Recomputed:
     """What the keys of rows that left and came (`changed`) have, by the sources at the head's offsets.
 
-    Raises InputFault if the SQL fails on one of their rows, or several results have one key.
+    recorded: the intent, if it is computed again. Raises InputFault if the SQL fails on one of their rows, or several
+    results have one key.
     """
     span = Restated(begin=0, end=0, high=0, upto=head.epoch)  # time does not bound it
-    return _computed(session, plan, home, head, changed, span, correction)
+    return _computed(session, plan, home, head, changed, span, correction, recorded)
 
 
 def _computed(
@@ -64,13 +81,16 @@ def _computed(
     changed: DataFrame,
     span: Restated,
     correction: Correction | None,
+    recorded: Backfill | None,
 ) -> Recomputed:
     at = _moment(head)
     touched = _kept(touched_by(session, plan, changed, head))
     sinks = {name_at(head, address): address for address in plan.sinks}
     keys = {name: _kept(keys_for(plan, address, touched)) for name, address in sinks.items()}
     kept = _kept(touched.selectExpr(*state_keys(plan)).distinct()) if plan.fold.tables else touched
-    batch, counts = read_all(session, plan, home, head, correction is not None or head.is_rewritten)
+    own = _own_rows(plan, kept if plan.fold.tables else None, list(keys.values()), recorded)
+    changed_since = correction is not None or head.is_rewritten
+    batch, counts = read_all(session, plan, home, head, changed_since, own.of)
     folded = plan.fold.of_keys(batch, kept, session, at)
     results = check_results(folded.output, plan.expectations, plan.rule.rule, session)
     assert results.rows is not None
@@ -96,10 +116,55 @@ def _computed(
         taken={name: _digesting(one).of(one) for name, one in (found | state).items()},
         expected=results.counts,
         keys={name: one.count() for name, one in keys.items()} | {name: kept.count() for name in state},
+        of_keys=own.keys is not None,
     )
     replaced = {name: OfKeys(kept) for name in state}
-    held = [touched, kept, *keys.values(), *rows.values(), *found.values()]
+    held = [touched, kept, *keys.values(), *own.held, *rows.values(), *found.values()]
     return Recomputed(session, plan, intent, sinks, found | state, replaced, held)
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """The rows that touched keys have. keys: None for all rows; else by the columns of the rule's frame. `held`: as in
+    `Recomputed`."""
+
+    keys: DataFrame | None
+    held: list[DataFrame] = field(default_factory=list)
+
+    def of(self, rows: DataFrame) -> DataFrame:
+        if self.keys is None:
+            return rows
+        self.held.append(_kept(OfKeys(F.broadcast(self.keys)).of(rows)))
+        return self.held[-1]
+
+
+def _own_rows(plan: Plan, kept: DataFrame | None, sinks: Sequence[DataFrame], recorded: Backfill | None) -> OwnRows:
+    """Only the rows of touched keys, if these are few and the SQL passes them on unchanged; else all rows.
+
+    kept: the keys of the state, if there is any. sinks: those of each sink. recorded: the intent, if there is one.
+    """
+    if recorded is not None and not recorded.of_keys:
+        return OwnRows(None)
+    shown = plan.fold.state_keys if kept is not None else {name: name for name in sinks[0].columns}
+    alike = all(set(one.columns) == set(shown) for one in sinks)
+    columns = _carried(plan, shown.values()) if kept is not None or alike else None
+    if not columns:
+        return OwnRows(None)
+    keys = (sinks[0] if kept is None else kept).select(
+        *(F.col(quoted(key)).alias(column) for key, column in zip(shown, columns, strict=True))
+    )
+    few = recorded is not None or keys.count() <= FEW
+    return OwnRows(keys if few else None)
+
+
+def _carried(plan: Plan, shown: Iterable[str]) -> list[str] | None:
+    """The columns of the rule's frame with these columns of the result; None if not each is a column of one stream."""
+    if len(plan.fold.shape.streams) > 1:
+        return None
+    ((name, schema),) = plan.fold.shape.streams.items()
+    carried, there = plan.rule.query.carried, {one.lower(): one for one in schema.names}
+    found = [there.get(carried.of(column) or "") for column in shown]
+    return [plan.fold.shape.prefix(name) + one for one in found if one] if all(found) else None
 
 
 def touched_by(session: SparkSession, plan: Plan, rows: DataFrame, head: Head) -> DataFrame:

@@ -34,7 +34,7 @@ from floodmark.core.lifecycle.corrections import (
 )
 from floodmark.core.protocol.digests import LOW, MIDDLE, Digest, digest_of
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.records.backfills import Replaced, Rewrite, Rewritten
+from floodmark.core.protocol.records.backfills import Backfill, Replaced, Rewrite, Rewritten
 from floodmark.core.protocol.records.following import after_rewrites
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.watermark import later, merge
@@ -61,6 +61,7 @@ from floodmark.spark.session.jvm import bytes_read, materialised
 NET = "_floodmark_net"  # how many more times a row came than it left
 SIDES = {"left": -1, "came": 1}
 MUCH = 32 << 20  # bytes: from here on it pays to pass over copied rows first
+UNKNOWN = 1 << 62  # bytes: what Spark says of a change feed, which has no copied rows
 BUCKETS = 1 << 18
 
 
@@ -126,13 +127,14 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Reco
     check_sources(plan.rule, home, head)
     then = head_of(recorded, head)
     if not recorded.rewrites:
-        return as_intended(recorded, bykey.of_interval(session, plan, home, then, recorded.begin, recorded.end))
+        found = bykey.of_interval(session, plan, home, then, recorded.begin, recorded.end, recorded)
+        return as_intended(recorded, found)
     clock_ms = then.entry.clock_ms
     differences = {
         name: _difference(session, plan, home, name, _followed(head.deferred.get(name, ()), one), clock_ms)
         for name, one in recorded.rewrites.items()
     }
-    return as_intended(recorded, _by_key(session, plan, home, then, differences, correction_of(recorded)))
+    return as_intended(recorded, _by_key(session, plan, home, then, differences, correction_of(recorded), recorded))
 
 
 def _rewritten(rewrites: Sequence[Rewrite], found: Difference) -> Rewritten:
@@ -152,11 +154,10 @@ def _by_key(
     then: Head,
     differences: Mapping[str, Difference],
     correction: Correction,
+    recorded: Backfill | None = None,
 ) -> Recomputed:
-    changed = [one.rows for one in differences.values() if one.rows is not None]
-    return _holding(
-        bykey.computed(session, plan, home, then, reduce(DataFrame.unionAll, changed), correction), differences
-    )
+    changed = reduce(DataFrame.unionAll, [one.rows for one in differences.values() if one.rows is not None])
+    return _holding(bykey.computed(session, plan, home, then, changed, correction, recorded), differences)
 
 
 def _difference(
@@ -195,7 +196,7 @@ def _net(rows: DataFrame, columns: list[str], prefix: str, whole: bool) -> DataF
     """The rows that left and came, by their hash: how often (NET), and their event time. `whole`: with a `row`."""
     own = StructType([rows.schema[prefix + name] for name in columns])
     hashed = Digesting(own, exact=True).hashed(rows)
-    if bytes_read(rows) > MUCH:
+    if MUCH < bytes_read(rows) < UNKNOWN:
         hashed = _without_copies(hashed)
     kept = [F.first(F.struct(*map(quoted, rows.columns))).alias("row")] if whole else []
     each = hashed.groupBy(HASH).agg(F.sum(NET).alias(NET), F.max("_t").alias("_t"), *kept)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 from pyspark import StorageLevel
@@ -63,11 +63,16 @@ def within(plan: Plan, rows: DataFrame, span: Restated) -> DataFrame:
 
 
 def read_all(
-    session: SparkSession, plan: Plan, home: Home, head: Head, corrected: bool
+    session: SparkSession,
+    plan: Plan,
+    home: Home,
+    head: Head,
+    corrected: bool,
+    of: Callable[[DataFrame], DataFrame] = lambda rows: rows,
 ) -> tuple[Batch, dict[str, Counts]]:
-    """All rows that the generation's epochs have read, likewise."""
-    dead = quarantined_rows(session, plan, home.dead, head, head.epoch) if has_rows(home.dead) else None
-    return _living(plan, _read(session, plan, home, head), dead, corrected)
+    """All rows that the generation's epochs have read, likewise. `of`: gives some of them."""
+    dead = of(quarantined_rows(session, plan, home.dead, head, head.epoch)) if has_rows(home.dead) else None
+    return _living(plan, of(_read(session, plan, home, head)), dead, corrected)
 
 
 def _read(session: SparkSession, plan: Plan, home: Home, head: Head) -> DataFrame:
