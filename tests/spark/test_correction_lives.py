@@ -46,6 +46,8 @@ class Life:
             self.spark.sql(f"ALTER TABLE {self.table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
         for _ in range(steps):
             self.rng.choices([self.arrive, self.rewrite, self.run, self.kill, self.backfill], [4, 4, 3, 2, 1])[0]()
+        if not self.rewritten:
+            self.rewrite()
         self.run()
 
     def arrive(self) -> None:
@@ -166,11 +168,11 @@ def _less(one: Rows, other: Rows) -> list[str]:
 # Of `distinct` rows with one time, which one counts is not said: rows here may differ in their value alone.
 LIVED = [form for form in (*FORMS, *KEYED, *ENTIRE) if form != "distinct rows"]
 LIVES = [(form, seed) for form in LIVED for seed in range(1, 11)]
-STEPS_IN_CI = 5
+STEPS_IN_CI = 4
 # These are corrected by `test_corrections.py` in each commit: after an update, and in many ways. Hopping windows are
 # kept as slices, too.
 ELSEWHERE = ("rows", "slices", "hopping")
-IN_CI = {(form, 1) for form in (*FORMS, "totals", "class") if form not in ELSEWHERE}
+IN_CI = {(form, 1) for form in LIVED if form not in ELSEWHERE}
 
 
 @pytest.mark.parametrize(
