@@ -168,7 +168,7 @@ def _less(one: Rows, other: Rows) -> list[str]:
 # Of `distinct` rows with one time, which one counts is not said: rows here may differ in their value alone.
 LIVED = [form for form in (*FORMS, *KEYED, *ENTIRE) if form != "distinct rows"]
 LIVES = [(form, seed) for form in LIVED for seed in range(1, 11)]
-STEPS_IN_CI = 4
+STEPS_IN_CI = 2
 # These are corrected by `test_corrections.py` in each commit: after an update, and in many ways. Hopping windows are
 # kept as slices, too.
 ELSEWHERE = ("rows", "slices", "hopping")
