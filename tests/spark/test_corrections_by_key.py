@@ -20,6 +20,7 @@ from floodmark.spark.rule.run import RuleRun
 
 IN_CI = {
     ("move", "first two rows"), ("restore", "newest row by number"), ("overwrite", "totals that delete"),
+    ("delete", "totals of expressions"),
 }  # fmt: skip
 EACH = [(how, form) for how in REWRITES for form in KEYED]
 
