@@ -39,9 +39,7 @@ def carried_by(source: Source) -> Carried:
     items = source.node.expressions
     named = {item.alias_or_name.lower(): _below(item.unalias(), read, below) for item in items if not item.is_star}
     stars = [item for item in items if item.is_star]
-    if not stars:
-        return Carried(named)
-    if any(item.find(exp.Identifier) for item in stars):  # `alias.*`, or EXCEPT (...)
+    if not stars or any(item.find(exp.Identifier) for item in stars):  # of `alias.*` and EXCEPT (...) no more is said
         return Carried(named)
     return Carried({**below.named, **named}, below.others)
 
