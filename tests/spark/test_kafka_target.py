@@ -30,7 +30,7 @@ from support.running import reset, run
 from floodmark.connectors.ports.target import Layout
 from floodmark.connectors.sources.kafka.brokers import brokers
 from floodmark.connectors.targets.kafka.markers import PARTITIONS, TOPIC_ID
-from floodmark.connectors.targets.kafka.messages import Record
+from floodmark.connectors.targets.kafka.messages import ROW, Record
 from floodmark.connectors.targets.kafka.options import WrittenTopic
 from floodmark.connectors.targets.kafka.producing import ANSWER, Transactions
 from floodmark.connectors.targets.kafka.reading import Blocked, CommittedReader
@@ -333,8 +333,8 @@ def test_a_record_that_is_too_large_is_named_soon(shop: Shop) -> None:
     """librdkafka gives up or holds back the records beside it, and reports them in any order."""
     shop.broker.create("rows", 3, max_message_bytes="200")
     writer = Transactions("kafka://shop/rows", {"bootstrap.servers": shop.broker.servers}, "large", 200)
-    small = [Record(str(i).encode(), b"x", f"1/{i}", []) for i in range(100)]
-    large = Record(b"1", Random(4).randbytes(400), "1/large", [])  # which no compression makes smaller
+    small = [Record(str(i).encode(), b"x", [(ROW, b"1/%d" % i)]) for i in range(100)]
+    large = Record(b"1", Random(4).randbytes(400), [(ROW, b"1/large")])  # which no compression makes smaller
     begun = time.monotonic()
     with pytest.raises(InputFault, match="row 1/large: expected a record that the topic takes"):
         writer.send("rows", [*small[:50], large, *small[50:]], None)

@@ -22,12 +22,12 @@ from floodmark.connectors.sources.kafka.offsets import Ends, Topic
 from floodmark.connectors.sources.python.rows import table_of
 from floodmark.connectors.targets.kafka.forms import FORMS, SCHEMA
 from floodmark.connectors.targets.kafka.markers import difference
-from floodmark.connectors.targets.kafka.messages import key_of, records_of
-from floodmark.connectors.targets.values.jsonvalues import json_bytes, json_rows, row_of
+from floodmark.connectors.targets.kafka.messages import keys_of, records_of
+from floodmark.connectors.targets.values.jsonvalues import json_lines, row_of
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.rule import load_rule
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
-from floodmark.core.text.ddl import Column, columns_of
+from floodmark.core.text.ddl import Column, Type, columns_of
 from floodmark.errors import RuleInvalid
 from floodmark.views.ruleplan import plan_of
 
@@ -47,7 +47,7 @@ def test_values_come_back_from_json_as_they_were() -> None:
     rows = [ROW, dict.fromkeys(ROW), {**ROW, "d": float("-inf"), "a": [], "p": {}}]
     table = table_of(ALL, [rows])
     (batch,) = table.to_batches()
-    texts = [json_bytes(row).decode() for row in json_rows(batch, ALL)]
+    texts = [line.decode() for line in json_lines(batch, ALL)]
     assert table_of(ALL, [[FORMS["json"].row_in(text.encode(), {}, ALL) for text in texts]]) == table
     assert texts[0].startswith('{"b":true,"i":-1,"l":1152921504606846976,"f":0.5,"d":1e300,"m":"12345678901234567.500"')
     assert '"at":"2001-02-03T04:05:06.000007+00:00","ntz":"1969-12-31T23:00:00.000000","a":["1.5",null]' in texts[0]
@@ -58,13 +58,25 @@ def test_times_are_the_same_text_wherever_they_are() -> None:
     columns = columns_of("at TIMESTAMP, l ARRAY<TIMESTAMP>, ntz TIMESTAMP_NTZ, m ARRAY<TIMESTAMP_NTZ>")
     for at in (datetime(1, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999_999), datetime(9999, 12, 31, 1)):
         row = {"at": at.replace(tzinfo=UTC), "l": [at.replace(tzinfo=UTC)], "ntz": at, "m": [at]}
-        (found,) = json_rows(table_of(columns, [row]).to_batches()[0], columns)
+        found = json.loads(*json_lines(table_of(columns, [row]).to_batches()[0], columns))
         assert ([found["at"]], [found["ntz"]]) == (found["l"], found["m"])
         assert row_of(found, columns) == row
 
 
+def test_names_that_json_escapes_are_those_of_others() -> None:
+    names = ("n", 'a"b', "c\\d", "\u00e9", "")
+    (line,) = json_lines(
+        pa.record_batch({name: [at] for at, name in enumerate(names)}), [Column(name, Type("int")) for name in names]
+    )
+    assert json.loads(line) == {name: at for at, name in enumerate(names)}
+    (plain,) = json_lines(
+        pa.record_batch({"n": [0], "\u00e9": [1]}), [Column(name, Type("int")) for name in ("n", "\u00e9")]
+    )
+    assert plain.decode() == '{"n":0,"\u00e9":1}'
+
+
 def test_what_is_not_a_number_is_text() -> None:
-    (row,) = json_rows(pa.record_batch({"d": [float("nan")]}), columns_of("d DOUBLE"))
+    row = json.loads(*json_lines(pa.record_batch({"d": [float("nan")]}), columns_of("d DOUBLE")))
     assert row == {"d": "nan"}
     assert str(row_of(row, columns_of("d DOUBLE"))["d"]) == "nan"
 
@@ -81,7 +93,10 @@ def test_what_is_not_a_number_is_text() -> None:
     ],
 )
 def test_the_key_is_text_or_an_object(key: tuple[str, ...], row: dict[str, Any], found: bytes | None) -> None:
-    assert key_of(row, key, columns_of("k STRING, n INT")) == found
+    columns = columns_of("k STRING, n INT")
+    (batch,) = table_of(columns, [[row, {"k": "b", "n": 2}]]).to_batches()
+    assert next(iter(keys_of(batch, key, columns))) == found
+    assert len(list(keys_of(batch, key, columns))) == 2
 
 
 def test_a_deletion_is_a_tombstone_and_headers_say_what_a_record_is() -> None:

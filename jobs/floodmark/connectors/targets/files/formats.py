@@ -15,7 +15,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from floodmark.connectors.sources.python.rows import schema_of, table_of
-from floodmark.connectors.targets.values.jsonvalues import from_json, json_bytes, json_rows, json_value, row_of
+from floodmark.connectors.targets.values.jsonvalues import from_json, json_bytes, json_lines, json_value, row_of
 from floodmark.core.text.ddl import Column, Type
 
 _NESTED = ("array", "map", "struct")
@@ -79,7 +79,7 @@ def _parquet(file: IO[bytes], columns: Sequence[Column]) -> Iterator[Write]:
 @contextmanager
 def _json(file: IO[bytes], columns: Sequence[Column]) -> Iterator[Write]:
     def put(batch: pa.RecordBatch) -> None:
-        file.writelines(json_bytes(row) + b"\n" for row in json_rows(batch, columns))
+        file.writelines(line + b"\n" for line in json_lines(batch, columns))
 
     yield put
 

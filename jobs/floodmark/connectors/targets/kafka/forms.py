@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark.connectors.avro import values as avro
 from floodmark.connectors.avro.schemas import schema_of
-from floodmark.connectors.targets.values.jsonvalues import json_bytes, json_rows, row_of
+from floodmark.connectors.targets.values.jsonvalues import json_lines, row_of
 from floodmark.core.text.ddl import Column
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class JsonForm:
         return {}
 
     def values(self, batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[bytes]:
-        return (json_bytes(row) for row in json_rows(batch, columns))
+        return json_lines(batch, columns)
 
     def row_in(self, value: bytes, headers: Mapping[str, bytes], columns: Columns) -> dict[str, Any]:
         found = json.loads(value)

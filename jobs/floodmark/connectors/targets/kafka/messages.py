@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, NamedTuple
 
 from floodmark.connectors.ports.target import Layout, Operation
 from floodmark.connectors.targets.kafka.forms import FORMS, Form
-from floodmark.connectors.targets.values.jsonvalues import json_bytes, json_rows
+from floodmark.connectors.targets.values.jsonvalues import json_lines
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import Column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 OVERHEAD = 10  # bytes, at most, of the lengths in a record's header
 LEDGER, GENERATION, EPOCH, ROW = (f"floodmark.{name}" for name in ("ledger", "generation", "epoch", "row"))
 
 
 class Record(NamedTuple):
-    """One row. `value`: None in a tombstone, which takes the key's row away. row: its token."""
+    """One row. `value`: None in a tombstone, which takes the key's row away."""
 
     key: bytes | None
     value: bytes | None
-    row: str
-    headers: list[tuple[str, str | bytes | None]]
+    headers: list[tuple[str, bytes]]
+
+    @property
+    def row(self) -> str:
+        """Its token."""
+        return dict(self.headers)[ROW].decode()
+
+    @property
+    def least(self) -> int:
+        """Bytes of its key and value."""
+        return len(self.key or b"") + len(self.value or b"")
 
     @property
     def size(self) -> int:
         """Bytes, at most, of a batch with this record alone, before it is compressed."""
-        named = sum(len(name) + len(value or "") + OVERHEAD for name, value in self.headers)
-        return len(self.key or b"") + len(self.value or b"") + named + 10 * OVERHEAD
+        named = sum(len(name) + len(value) + OVERHEAD for name, value in self.headers)
+        return self.least + named + 10 * OVERHEAD
 
 
 class Marker(NamedTuple):
@@ -42,26 +54,32 @@ class Marker(NamedTuple):
 
 
 def records_of(one: Operation, layout: Layout, key: Sequence[str], form: Form = FORMS["json"]) -> Iterator[Record]:
-    """The rows of a portion, in their order. `key`: the columns of the records' key; form: of their values."""
+    """The rows of a portion, in their order. `key`: the columns of the records' key; form: of their values.
+
+    A relay spends much of its time here, so what is the same for all records is done once.
+    """
     position = one.position
     said = {LEDGER: position.ledger, GENERATION: str(position.generation), EPOCH: str(position.epoch)}
     said |= form.headers(layout.columns)
-    headers: list[tuple[str, str | bytes | None]] = [(name, text.encode()) for name, text in said.items()]
-    numbers, named = one.numbers(), [column for column in layout.columns if column.name in key]
+    headers = [(name, text.encode()) for name, text in said.items()]
+    numbers = one.numbers()
     for batch in one.rows():
-        gone = batch.column(DELETE_COLUMN).to_pylist() if layout.key else [False] * batch.num_rows
-        keys = json_rows(batch, named) if key else repeat({}, batch.num_rows)
-        for row, value, away in zip(keys, form.values(batch, layout.columns), gone, strict=True):
-            token = f"{one.token}/{next(numbers)}"
-            found = None if away else value
-            yield Record(key_of(row, key, layout.columns), found, token, [*headers, (ROW, token.encode())])
+        count = batch.num_rows
+        gone = batch.column(DELETE_COLUMN).to_pylist() if layout.key else repeat(False, count)
+        keys, values = keys_of(batch, key, layout.columns), form.values(batch, layout.columns)
+        for at, value, away, number in zip(keys, values, gone, islice(numbers, count), strict=True):
+            row = (ROW, f"{one.token}/{number}".encode())
+            yield Record(at, None if away else value, [*headers, row])
 
 
-def key_of(row: Mapping[str, Any], key: Sequence[str], columns: Sequence[Column]) -> bytes | None:
-    """The record's key: the text of a single text column; else, and if that is null, a JSON object of the columns."""
+def keys_of(batch: pa.RecordBatch, key: Sequence[str], columns: Sequence[Column]) -> Iterable[bytes | None]:
+    """The records' keys: the text of a single text column; else, and if that is null, a JSON object of the columns."""
     if not key:
-        return None
-    kinds = {column.name: column.type.name for column in columns}
-    if len(key) == 1 and kinds[key[0]] == "string" and row[key[0]] is not None:
-        return str(row[key[0]]).encode()
-    return json_bytes({name: row[name] for name in key})
+        return repeat(None, batch.num_rows)
+    kinds = {column.name: column for column in columns}
+    objects, first = json_lines(batch, [kinds[name] for name in key]), batch.column(key[0])
+    if len(key) > 1 or kinds[key[0]].type.name != "string":
+        return objects
+    if not first.null_count:
+        return map(str.encode, first.to_pylist())
+    return (one if text is None else text.encode() for text, one in zip(first.to_pylist(), objects, strict=True))

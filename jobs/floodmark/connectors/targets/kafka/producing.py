@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from floodmark.errors import Fenced, FloodmarkError, InputFault, Refused, RunFai
 OPEN = 300.0  # seconds after which the broker takes an open transaction back
 ANSWER = 60.0  # seconds for an answer of the broker
 TURN = 0.2  # seconds between looks at what was lost
+_HEADERS = 1000  # bytes of a batch's and a record's headers, which are less
 _FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING")
 _REFUSED = ("TOPIC_AUTHORIZATION_FAILED", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED",
             "UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "TRANSACTIONAL_ID_NOT_FOUND")  # fmt: skip
@@ -32,7 +33,8 @@ class Transactions:
 
     def __init__(self, address: str, settings: Mapping[str, Any], name: str, largest: int):
         self._address = address
-        self._lost: list[tuple[KafkaError, str]] = []  # the rows that no broker took, with the reason
+        self._largest = largest
+        self._lost: list[tuple[KafkaError, str | None]] = []  # of each record that no broker took; its row, if known
         self._producer = Producer(
             {
                 **settings,
@@ -44,6 +46,7 @@ class Transactions:
                 "compression.type": "lz4",
                 "partitioner": "murmur2_random",  # as Java's producers
                 "delivery.report.only.error": True,
+                "on_delivery": partial(self._lose, None),
                 "reconnect.backoff.max.ms": 1000,
                 "log_level": 0,
                 "error_cb": lambda error: None,
@@ -80,8 +83,8 @@ class Transactions:
     def _produce(self, topic: str, one: Record) -> None:
         while True:
             try:
-                on_delivery = partial(self._lose, one.row)
-                self._producer.produce(topic, one.value, one.key, headers=one.headers, on_delivery=on_delivery)
+                headers: Any = one.headers
+                self._producer.produce(topic, one.value, one.key, headers=headers, on_delivery=self._told(one))
                 return
             except BufferError:
                 self._producer.poll(0.1)
@@ -89,6 +92,10 @@ class Transactions:
             except KafkaException as fault:
                 self._flush()  # raises for a record that was lost before this one
                 raise self._fault(fault.args[0], one.row) from None
+
+    def _told(self, one: Record) -> Callable[[KafkaError | None, object], None] | None:
+        """What names the record's row if it is too large. One for each record would double the time of all."""
+        return partial(self._lose, one.row) if one.least + _HEADERS > self._largest else None
 
     def _flush(self) -> None:
         """Ends as soon as a record is lost: librdkafka holds others of its batch back until the transaction ends."""
@@ -101,7 +108,7 @@ class Transactions:
         if left or self._lost:
             raise RunFailed(about_sink(self._address, f"the broker takes no records; {_AGAIN}"))
 
-    def _lose(self, row: str, error: KafkaError | None, _: object) -> None:
+    def _lose(self, row: str | None, error: KafkaError | None, _: object) -> None:
         if error is not None:
             self._lost.append((error, row))
 
@@ -121,15 +128,14 @@ class Transactions:
         try:
             ask()
         except KafkaException as fault:
-            raise self._fault(fault.args[0], None) from None
+            raise self._fault(fault.args[0]) from None
 
-    def _fault(self, error: KafkaError, row: str | None) -> FloodmarkError:
+    def _fault(self, error: KafkaError, row: str | None = None) -> FloodmarkError:
         name, said = error.name(), error.str()
         if name in _TOO_LARGE:
-            problem = (
-                f"row {row}: expected a record that the topic takes, found a larger one: {said}. Raise the topic's"
-            )
-            return InputFault(about_sink(self._address, f"{problem} max.message.bytes, or send less of the row"))
+            problem = f"expected a record that the topic takes, found a larger one: {said}. Raise the topic's"
+            problem = f"{f'row {row}: ' if row else ''}{problem} max.message.bytes, or send less of the row"
+            return InputFault(about_sink(self._address, problem))
         if name in _FENCED:
             return Fenced(about_sink(self._address, f"another relay took it over ({said}); this one had no effect"))
         if name in _REFUSED:

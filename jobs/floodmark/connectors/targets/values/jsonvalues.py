@@ -18,6 +18,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -54,11 +55,20 @@ _TO_JSON: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def json_rows(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
-    """The rows of a batch, each as an object of its columns."""
-    names = [column.name for column in columns]
+def json_lines(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[bytes]:
+    """The rows of a batch, each as an object of its columns, in their order and on one line."""
     lists = [_json_list(batch.column(column.name), column.type) for column in columns]
-    return (dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True))
+    return map(_ENCODER.encode, map(_objects(tuple(column.name for column in columns)), *lists))
+
+
+@lru_cache
+def _objects(names: tuple[str, ...]) -> Callable[..., Any]:
+    """What makes an object of the values of a row. A struct takes a third of a dict's time, and has no name that JSON
+    escapes."""
+    if any(json.dumps(name, ensure_ascii=False) != f'"{name}"' for name in names):
+        return lambda *values: dict(zip(names, values, strict=True))
+    fields = [f"c{number}" for number in range(len(names))]
+    return msgspec.defstruct("Row", fields, rename=dict(zip(fields, names, strict=True)), gc=False)
 
 
 def _json_list(array: pa.Array, kind: Type) -> list[Any]:
@@ -119,5 +129,5 @@ _FROM_JSON: Mapping[str, Callable[[Any], Any]] = {
 
 
 def row_of(value: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
-    """The row that `json_rows` gave. A column that the object lacks is null."""
+    """The row that `json_lines` wrote. A column that the object lacks is null."""
     return {column.name: from_json(value.get(column.name), column.type) for column in columns}
