@@ -23,8 +23,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from pyiceberg.catalog import load_catalog
 from pyspark.sql import DataFrame, SparkSession
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -45,14 +47,16 @@ from floodmark.spark.session.session import root_session
 
 SINKS: dict[str, dict[str, Any]] = {
     "files": {"files": {"path": "{work}/delivered"}},
+    "iceberg": {"iceberg": {"connection": "catalog", "table": "shop.delivered"}},
     "appended": {"postgres": {"connection": "shop", "table": "appended"}},
     "new keys": {"postgres": {"connection": "shop", "table": "new_keys"}, "key": ["id"]},
     "same keys": {"postgres": {"connection": "shop", "table": "same_keys"}, "key": ["k"]},
     "topic": {"kafka": {"connection": "broker", "topic": "delivered"}},
 }
-WHAT = {"files": "Parquet files", "appended": "PostgreSQL, append", "new keys": "PostgreSQL, upsert of new keys",
-        "same keys": "PostgreSQL, upsert of keys that are there", "topic": "Kafka"}  # fmt: skip
-AIMS = {"files": 0.8, "appended": None, "new keys": 2.0, "same keys": 2.0, "topic": 0.6}
+WHAT = {"files": "Parquet files", "iceberg": "Iceberg", "appended": "PostgreSQL, append",
+        "new keys": "PostgreSQL, upsert of new keys", "same keys": "PostgreSQL, upsert of keys that are there",
+        "topic": "Kafka"}  # fmt: skip
+AIMS = {"files": 0.8, "iceberg": 0.8, "appended": None, "new keys": 2.0, "same keys": 2.0, "topic": 0.6}
 LATENT = ("files", "appended")  # targets whose latency is measured
 LATENCY, SMALL, EPOCHS = 0.2, 1_000, 10  # seconds; rows of an epoch; epochs
 COLUMNS = ("id + {begin} AS id", "id AS k", "rand({begin}) AS v", "timestamp_seconds(id + {begin}) AS at",
@@ -78,12 +82,18 @@ class Delivering:
                 {"conn_type": "kafka", "extra": {"bootstrap.servers": self.broker.servers}}
             )
             self.broker.create("plain", 1)  # as many as the relay makes
+        os.environ["FLOODMARK_CONN_CATALOG"] = json.dumps({"conn_type": "iceberg", "extra": self.catalog})
+        load_catalog("catalog", **self.catalog).create_namespace("shop")
         self.arrive(0)  # so that there is a table
         self.rule = load_rule(_rule_file(self.work, self.names), os.environ)
 
     @property
     def home(self) -> Home:
         return Home(self.work / "home", self.rule.rule)
+
+    @property
+    def catalog(self) -> dict[str, str]:
+        return {"type": "sql", "uri": f"sqlite:///{self.work}/catalog.db", "warehouse": f"file://{self.work}/warehouse"}
 
     def arrive(self, rows: int) -> None:
         made = self.spark.range(rows).selectExpr(*(one.format(begin=self.rows) for one in COLUMNS))
@@ -124,11 +134,18 @@ class Delivering:
         begun = time.monotonic()
         if name == "files":
             pq.write_table(pq.read_table(self.newest(name)), self.work / f"plain-{self.rows}.parquet")
+        elif name == "iceberg":
+            self._append(pq.read_table(self.newest(name)))
         elif name == "topic":
             self._into_kafka(self.frame(name))
         else:
             self._by_jdbc(self.frame(name), f"plain_{name.replace(' ', '_')}")
         return time.monotonic() - begun
+
+    def _append(self, rows: pa.Table) -> None:
+        catalog = load_catalog("catalog", **self.catalog)
+        table = catalog.create_table_if_not_exists("shop.plain", rows.schema)
+        table.append(rows)
 
     def _by_jdbc(self, rows: DataFrame, table: str) -> None:
         address = f"jdbc:postgresql://127.0.0.1:{self.server.port}/postgres"
@@ -168,7 +185,9 @@ def throughput(of: Delivering, rows: int, repeats: int) -> list[Line]:
 
 
 def _pair(name: str, ours: Measured, theirs: Measured, rows: int) -> list[Line]:
-    other = {"files": "pyarrow's own writer", "topic": "Spark's Kafka sink"}.get(name, "Spark's JDBC append")
+    other = {"files": "pyarrow's own writer", "iceberg": "pyiceberg's append", "topic": "Spark's Kafka sink"}.get(
+        name, "Spark's JDBC append"
+    )
     own = Line.rate_of(f"{WHAT[name]}, {rows:,} rows", ours, rows)
     return [own, Line.rate_of(f"  {other}", theirs, rows).against(ours, AIMS[name])]
 

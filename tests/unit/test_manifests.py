@@ -174,3 +174,16 @@ def test_batches_are_gathered_to_row_groups_in_their_order(monkeypatch: pytest.M
         assert write(file, "parquet", columns, batches) == 1000
         assert pq.ParquetFile(file).num_row_groups == groups
         assert [n for batch in read(file, "parquet", columns) for n in batch["n"].to_pylist()] == list(range(1000))
+
+
+def test_columns_whose_values_repeat_have_dictionaries() -> None:
+    columns = columns_of("n INT, half INT, more INT, k STRING, l ARRAY<INT>, none INT")
+    rows = [
+        {"n": i, "half": i // 2, "more": min(i, 1000), "k": f"k{i % 9}", "l": [i], "none": None} for i in range(2000)
+    ]
+    file = BytesIO()
+    write(file, "parquet", columns, table_of(columns, [rows]).to_batches())
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    parts = [group.column(i) for i in range(6)]
+    assert {one.path_in_schema for one in parts if one.has_dictionary_page} == {"half", "k", "l.list.element", "none"}
+    assert [row for batch in read(file, "parquet", columns) for row in batch.to_pylist()] == rows

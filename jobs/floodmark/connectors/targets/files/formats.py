@@ -7,7 +7,8 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import IO, Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ _NESTED = ("array", "map", "struct")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _ROWS = 10_000  # of a batch that is read from text
 _GROUP = 64_000_000  # bytes in memory of the rows that become a row group
+_SAMPLE = 16_384  # rows that show whether a column's values repeat
 Write: TypeAlias = Callable[[pa.RecordBatch], None]
 
 
@@ -59,10 +61,15 @@ def write(file: IO[bytes] | Counted, kind: str, columns: Sequence[Column], batch
 @contextmanager
 def _parquet(file: IO[bytes], columns: Sequence[Column]) -> Iterator[Write]:
     """Each row group has its own dictionaries, so a group for each batch would take twice as long."""
-    waiting: list[pa.RecordBatch] = []
+    waiting, schema = list[pa.RecordBatch](), schema_of(columns)
+
+    @cache
+    def writer() -> pq.ParquetWriter:
+        """Made when the first rows are known."""
+        return stack.enter_context(pq.ParquetWriter(file, schema, use_dictionary=_repeating(schema, waiting[:1])))
 
     def write_group() -> None:
-        writer.write_table(pa.Table.from_batches(waiting, schema_of(columns)))
+        writer().write_table(pa.Table.from_batches(waiting, schema))
         waiting.clear()
 
     def put(batch: pa.RecordBatch) -> None:
@@ -70,10 +77,23 @@ def _parquet(file: IO[bytes], columns: Sequence[Column]) -> Iterator[Write]:
         if sum(one.nbytes for one in waiting) >= _GROUP:
             write_group()
 
-    with pq.ParquetWriter(file, schema_of(columns)) as writer:
+    with ExitStack() as stack:
         yield put
         if waiting:
             write_group()
+        writer()
+
+
+def _repeating(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> list[str]:
+    """The Parquet columns that get a dictionary: not those whose values are mostly different. There, Arrow would give
+    it up after a third of the time that the writing takes."""
+    flat = [field.name for field in schema if not pa.types.is_nested(field.type)]
+    samples = [batch.slice(0, _SAMPLE) for batch in batches]
+    different = {name for one in samples for name in flat if 2 * len(one[name].unique()) > len(one)}
+    with io.BytesIO() as file:
+        pq.ParquetWriter(file, schema).close()
+        found = pq.read_metadata(file).schema
+    return [path for path in (found.column(i).path for i in range(len(found))) if path not in different]
 
 
 @contextmanager
