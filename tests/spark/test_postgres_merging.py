@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -15,6 +15,8 @@ from support.postgres import Server, started
 
 from floodmark.connectors.ports import connections
 from floodmark.connectors.ports.target import Layout, Operation
+from floodmark.connectors.targets.postgres import target
+from floodmark.connectors.targets.postgres.merging import MANY, Merging
 from floodmark.connectors.targets.postgres.options import WrittenPostgres
 from floodmark.connectors.targets.postgres.table import PostgresTable
 from floodmark.connectors.targets.postgres.target import PostgresTarget
@@ -114,9 +116,28 @@ def some(random: Random) -> list[tuple[Row, bool]]:
     return [((key, value(), value()), random.random() < 0.2) for key in keys]
 
 
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each portion that is large enough to look whether all of its keys are new, whether they were."""
+    found, add_new = list[bool](), Merging.add_new
+
+    def noted(self: Merging, rows: Callable[[], Iterable[pa.RecordBatch]]) -> bool:
+        found.append(add_new(self, rows))
+        return found[-1]
+
+    monkeypatch.setattr(Merging, "add_new", noted)
+    return found
+
+
+@pytest.mark.parametrize("many", [MANY, 0])
 @pytest.mark.parametrize("newest", [None, "n"])
 @pytest.mark.parametrize("made", TABLES)
-def test_a_table_is_as_the_model_has_it(server: Server, place: Path, made: str, newest: str | None) -> None:
+def test_a_table_is_as_the_model_has_it(
+    server: Server, place: Path, made: str, newest: str | None, many: int, added: list[bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """`many`: rows from which new keys are looked for."""
+    monkeypatch.setattr(target, "MANY", many)
     merged = Merged(server, place.name, made, newest)
     random, held = Random(f"{made}{newest}"), dict[str | None, Row]()
     for _ in range(12):
@@ -126,6 +147,34 @@ def test_a_table_is_as_the_model_has_it(server: Server, place: Path, made: str, 
         assert merged.rows() == set(held.values())
     with psycopg.connect(server.uri) as session:
         assert PostgresTable("", ("public", merged.table)).is_ours_alone(session, merged.layout) == TABLES[made]
+    assert bool(added) == (many == 0)
+    assert TABLES[made] or True not in added
+
+
+def _keys(*numbers: int) -> list[tuple[tuple[Any, ...], bool]]:
+    return [((number, 1), False) for number in numbers]
+
+
+def test_new_keys_are_added_and_a_known_one_is_found_wherever_it_is(
+    server: Server, place: Path, added: list[bool]
+) -> None:
+    """A look at a few rows finds most; the table's index finds the others, and what was added then is taken back."""
+    merged = Merged(server, place.name, "", None, columns_of("k INT, v INT"))
+    merged.send(_keys(*range(MANY)))  # into an empty table
+    merged.send(_keys(*range(MANY, 2 * MANY - 1)))  # too few for a look
+    assert added == []
+    merged.send(_keys(*range(2 * MANY, 3 * MANY)))
+    assert added == [True]
+    for known in (0, 1, MANY - 1):
+        rows = _keys(*range(3 * MANY, 4 * MANY))
+        rows[known] = (2 * MANY, 2), False
+        merged.send(rows)
+    assert added == [True, False, False, False]
+    merged.send([*_keys(*range(4 * MANY, 5 * MANY - 1)), ((2 * MANY, 0), True)])
+    merged.send([*_keys(*range(5 * MANY, 6 * MANY - 1)), ((None, 0), False)])
+    assert added[4:] == [False, False]
+    there = {key: 1 for key in range(6 * MANY - 1) if key not in (2 * MANY - 1, 2 * MANY, 5 * MANY - 1)}
+    assert dict(server.ask(f"SELECT k, v FROM {merged.table}")) == there | {None: 0}
 
 
 def test_keys_alone_are_merged(server: Server, place: Path) -> None:

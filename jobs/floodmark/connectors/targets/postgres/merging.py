@@ -1,4 +1,7 @@
-"""Merges staged rows into a PostgreSQL table by their key.
+"""Merges rows into a PostgreSQL table by their key.
+
+Where all keys seem to be new, COPY adds the rows to the table at once, which takes a third of the time. If one is
+there, this is taken back, and the rows are staged and merged.
 
 Rows of a table that only the relay changes go in by one statement, which looks each key up in the unique index. Where
 others have a say in it (triggers, columns of their own, a key that is checked later), rows that are there are changed
@@ -7,16 +10,23 @@ first, and the others added. So no trigger for new rows, and no sequence, sees a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from floodmark.connectors.targets.postgres import statements as sql
+from floodmark.connectors.targets.postgres.sessions import OF_ROWS
+from floodmark.connectors.targets.postgres.writing import copy_rows
 
 if TYPE_CHECKING:
     import psycopg
+    import pyarrow as pa
 
     from floodmark.connectors.ports.target import Layout
     from floodmark.connectors.targets.postgres.table import PostgresTable
+
+MANY = 5_000  # rows from which it pays to look whether all keys are new
+SAMPLE = 100  # rows of a batch whose keys are looked up
 
 
 class Merging:
@@ -28,6 +38,33 @@ class Merging:
     @cached_property
     def _alone(self) -> bool:
         return self._table.is_ours_alone(self._session, self._layout)
+
+    def add_new(self, rows: Callable[[], Iterable[pa.RecordBatch]]) -> bool:
+        """Add rows whose keys are all new; False, and no row is added, if one is not or the table refuses a row."""
+        if not self._alone or not self._seem_new(rows()):
+            return False
+        try:
+            with self._session.transaction():  # a savepoint
+                copy_rows(self._session, sql.quoted(*self._place), self._layout.columns, rows())
+        except OF_ROWS:  # merging names a row that is refused
+            return False
+        return True
+
+    def _seem_new(self, batches: Iterable[pa.RecordBatch]) -> bool:
+        """COPY finds a key that is there, but maybe late, and an index may take two NULL for different keys."""
+        samples: list[pa.RecordBatch] = []
+        for batch in batches:
+            if batch.column(sql.GONE).true_count or any(batch.column(name).null_count for name in self._layout.key):
+                return False
+            samples.append(batch.take(list(range(0, batch.num_rows, -(-batch.num_rows // SAMPLE)))))
+        self.stage(samples)
+        self._session.execute(f"ANALYZE {sql.STAGED}")
+        return self._session.execute(sql.first_known(self._place, self._layout.key)).fetchone() is None
+
+    def stage(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Stage rows in place of those that are staged."""
+        self._session.execute(f"TRUNCATE {sql.STAGED}")
+        copy_rows(self._session, sql.STAGED, self._layout.columns, batches, (sql.GONE,))
 
     def merge(self, whole: bool) -> None:
         """Merge the staged rows. `whole`: each takes its key's place, whatever `newest` says."""

@@ -17,6 +17,9 @@ from floodmark.errors import FloodmarkError, Refused, RunFailed
 SAYS = "floodmark relay "  # the name of a relay's session on the server, followed by the target
 STOPPED_AFTER = 10.0  # seconds in which a relay that works sends something
 _LOOK_EVERY = 0.5  # seconds
+# A value that the type cannot hold, a constraint, two rows that are one key to the table, a row or key that is too
+# large, a trigger that refuses a row.
+OF_ROWS = (pg.DataError, pg.IntegrityError, pg.CardinalityViolation, pg.ProgramLimitExceeded, pg.RaiseException)
 # What a retry cannot mend: a wrong password, a missing right, table or schema, a wrong database.
 _WRONG = (
     pg.InvalidAuthorizationSpecification,

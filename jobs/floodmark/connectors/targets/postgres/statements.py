@@ -99,6 +99,11 @@ def marks(key: Sequence[str]) -> str:
     return f"SELECT coalesce(bool_or({GONE}), false), coalesce(bool_or({_null(key)}), false) FROM {STAGED} s"
 
 
+def first_known(place: tuple[str, str], key: Sequence[str]) -> str:
+    """A staged row whose key the table has."""
+    return f"SELECT 1 FROM {STAGED} s WHERE EXISTS (SELECT FROM {quoted(*place)} t WHERE {_same(key, False)}) LIMIT 1"
+
+
 def deletion(place: tuple[str, str], key: Sequence[str], nulls: bool) -> str:
     """Take away the rows whose key is marked. `nulls`: for staged rows with NULL in their key; else for all others.
 

@@ -17,13 +17,13 @@ from psycopg.pq import TransactionStatus
 
 from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.targets.postgres import statements as sql
-from floodmark.connectors.targets.postgres.merging import Merging
+from floodmark.connectors.targets.postgres.merging import MANY, Merging
 from floodmark.connectors.targets.postgres.reading import read
-from floodmark.connectors.targets.postgres.sessions import connected, end_stopped, of_row, refused_or_failed
+from floodmark.connectors.targets.postgres.sessions import OF_ROWS, connected, end_stopped, of_row, refused_or_failed
 from floodmark.connectors.targets.postgres.sifting import Sieve
 from floodmark.connectors.targets.postgres.table import PostgresTable
 from floodmark.connectors.targets.postgres.types import time_text
-from floodmark.connectors.targets.postgres.writing import coming, copied
+from floodmark.connectors.targets.postgres.writing import coming, copy_rows
 from floodmark.core.relay.positions import KEYS, Position
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import Fenced, FloodmarkError, InputFault, NotOwned, Refused, RunFailed
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 LOCK_WAIT = "5s"  # for the position's row, before the session that holds it is looked at
 PATIENCE = 120.0  # seconds to wait for a relay that works
 NOW = "SET CONSTRAINTS ALL IMMEDIATE"  # so that nothing is left for COMMIT to find
-# A value that the type cannot hold, a constraint, two rows that are one key to the table, a row or key that is too
-# large, a trigger that refuses a row.
-_OF_ROWS = (pg.DataError, pg.IntegrityError, pg.CardinalityViolation, pg.ProgramLimitExceeded, pg.RaiseException)
 
 
 class PostgresTarget(Target):
@@ -187,17 +184,17 @@ class PostgresTarget(Target):
         if not one.count:
             return
         if layout.key and session.execute(sql.first_row(self._place)).fetchone():
-            return self._upsert(session, one, layout, merging)
+            return self._upsert(one, merging)
         rows = map(coming, one.rows()) if layout.key else one.rows()
-        texts = (copied(batch, layout.columns) for batch in rows)
-        self._copy(session, one, sql.copy_into(sql.quoted(*self._place), _names(layout)), texts)
-
-    def _upsert(self, session: psycopg.Connection[Any], one: Operation, layout: Layout, merging: Merging) -> None:
-        """Into a table with rows. Of an empty one, the server may plan to read it once for each row that comes."""
-        session.execute(f"TRUNCATE {sql.STAGED}")
-        texts = (copied(batch, layout.columns, (sql.GONE,)) for batch in one.rows())
-        self._copy(session, one, sql.copy_into(sql.STAGED, [*_names(layout), sql.GONE]), texts)
         with self._rows_of(one.position):
+            copy_rows(session, sql.quoted(*self._place), layout.columns, rows)
+
+    def _upsert(self, one: Operation, merging: Merging) -> None:
+        """Into a table with rows. Of an empty one, the server may plan to read it once for each row that comes."""
+        if one.count >= MANY and merging.add_new(one.rows):
+            return
+        with self._rows_of(one.position):
+            merging.stage(one.rows())
             merging.merge(one.whole)
 
     def _make_room(self, session: psycopg.Connection[Any], replaced: Replaced, layout: Layout) -> None:
@@ -205,17 +202,12 @@ class PostgresTarget(Target):
         ends = [time_text(at) for part in replaced.parts for at in part]
         session.execute(sql.no_rows_within(self._place, column, len(replaced.parts)), ends)
 
-    def _copy(self, session: psycopg.Connection[Any], one: Operation, into: str, texts: Iterator[bytes]) -> None:
-        with self._rows_of(one.position), session.cursor().copy(into) as copy:
-            for text in texts:
-                copy.write(text)
-
     @contextmanager
     def _rows_of(self, position: Position) -> Iterator[None]:
         """Have an error about a row name its epoch."""
         try:
             yield
-        except _OF_ROWS as fault:
+        except OF_ROWS as fault:
             problem = f"epoch {position.epoch}: expected rows that the table takes, found one: {of_row(fault)}"
             raise InputFault(about_sink(self.address, problem)) from fault
 
@@ -261,10 +253,6 @@ class PostgresTarget(Target):
         if self._open is not None:
             self._open.close()
             self._open = None
-
-
-def _names(layout: Layout) -> list[str]:
-    return [column.name for column in layout.columns]
 
 
 def _values(position: Position) -> list[Any]:

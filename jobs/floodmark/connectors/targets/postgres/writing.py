@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
+from floodmark.connectors.targets.postgres.statements import copy_into
 from floodmark.connectors.targets.postgres.types import pg_type
 from floodmark.connectors.targets.values.jsonvalues import json_value
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import Column, Type
 
 if TYPE_CHECKING:
+    import psycopg
     import pyarrow as pa
+
+
+def copy_rows(
+    session: psycopg.Connection[Any],
+    table: str,
+    columns: tuple[Column, ...],
+    batches: Iterable[pa.RecordBatch],
+    more: tuple[str, ...] = (),
+) -> None:
+    """Add rows to a table by COPY. `table`: quoted; more: as of `copied`."""
+    with session.cursor().copy(copy_into(table, [*(one.name for one in columns), *more])) as copy:
+        for batch in batches:
+            copy.write(copied(batch, columns, more))
 
 
 def copied(batch: pa.RecordBatch, columns: tuple[Column, ...], more: tuple[str, ...] = ()) -> bytes:
