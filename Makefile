@@ -69,8 +69,10 @@ prove: setup ## all tests and the full crash matrix, and all planted faults, whi
 	FLOODMARK_PROVE=1 $(PY) -m pytest -m "prove or not prove"
 	$(MAKE) faults
 
-bench: setup ## measure it beside plain Spark batch and Spark's own stateful streaming; takes some 40 minutes
+bench: setup ## measure it beside plain Spark batch and Spark's own stateful streaming; takes some 45 minutes
 	$(PY) -m bench.run
+	$(PY) -m bench.kafka
+	$(PY) -m bench.postgres
 
 check: lint types imports ## ruff, mypy and the import contracts
 
