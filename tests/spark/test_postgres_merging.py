@@ -82,7 +82,8 @@ class Merged:
         gone = pa.array((one for _, one in rows), pa.bool_())
         batch = pa.RecordBatch.from_arrays([*columns, gone], [*names, DELETE_COLUMN])
         upto = replace(self._at, epoch=self._at.epoch + 1, seq=self._at.seq + 1)
-        one = Operation(str(upto.seq), upto, False, None, whole, len(rows), lambda: iter((batch,)))
+        batches = (batch.slice(0, 1), batch.slice(1, 0), batch.slice(1))
+        one = Operation(str(upto.seq), upto, False, None, whole, len(rows), lambda: iter(batches))
         self._target.apply([one], self.layout, self._at, upto, lambda: None)
         self._at = upto
 

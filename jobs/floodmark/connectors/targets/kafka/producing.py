@@ -94,7 +94,7 @@ class Transactions:
                 raise self._fault(fault.args[0], one.row) from None
 
     def _told(self, one: Record) -> Callable[[KafkaError | None, object], None] | None:
-        """What names the record's row if it is too large. One for each record would double the time of all."""
+        """A callback that names the row of a record that may be too large. One for each would double the time."""
         return partial(self._lose, one.row) if one.least + _HEADERS > self._largest else None
 
     def _flush(self) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from floodmark.connectors.targets.postgres.table import PostgresTable
 
 MANY = 5_000  # rows from which it pays to look whether all keys are new
-SAMPLE = 100  # rows of a batch whose keys are looked up
+SAMPLE = 100  # rows of a batch whose keys are looked up, or a few more
 
 
 class Merging:
@@ -56,7 +56,8 @@ class Merging:
         for batch in batches:
             if batch.column(sql.GONE).true_count or any(batch.column(name).null_count for name in self._layout.key):
                 return False
-            samples.append(batch.take(list(range(0, batch.num_rows, -(-batch.num_rows // SAMPLE)))))
+            if places := list(range(0, batch.num_rows, max(1, batch.num_rows // SAMPLE))):
+                samples.append(batch.take(places))
         self.stage(samples)
         self._session.execute(f"ANALYZE {sql.STAGED}")
         return self._session.execute(sql.first_known(self._place, self._layout.key)).fetchone() is None
