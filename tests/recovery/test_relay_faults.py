@@ -168,22 +168,25 @@ def _nothing(upto: Position) -> Operation:
 def test_a_deadlock_with_another_session_is_retried(
     server: Server, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other session holds a row, and then wants the position, which the relay holds."""
+    """The other session holds a row, and wants the position, which the relay holds, before the relay wants the row: the
+    server looks for deadlocks once in each wait. Until then a third session holds the relay up."""
     shop = Shop(server, place, monkeypatch, ("k",))
-    shop.run(f"ALTER DATABASE {shop.database} SET deadlock_timeout = '5s'")
-    shop.rule.epoch([event(1, "a", n=3)])
-    with shop.connect() as other:
+    shop.rule.epoch([event(1, "b", n=4), event(1, "a", n=3)])
+    with shop.connect() as other, shop.connect() as third:
         other.execute("SET deadlock_timeout = '300s'")
-        other.execute("BEGIN")
-        other.execute("UPDATE rows SET v = v WHERE k = 'a'")
+        for session, key in ((other, "a"), (third, "b")):
+            session.execute("BEGIN")
+            session.execute("UPDATE rows SET v = v WHERE k = %s", [key])
         with shop.relay() as relay:
-            shop.wait_for(relay, "wait_event_type = 'Lock' AND starts_with(query, 'INSERT')")
+            shop.wait_for(relay, f"{third.info.backend_pid} = ANY(pg_blocking_pids(pid))")
             wants = threading.Thread(target=other.execute, args=["SELECT * FROM floodmark_position FOR UPDATE"])
             wants.start()
+            shop.wait_for(relay, f"pid = ANY(pg_blocking_pids({other.info.backend_pid}))")
+            third.execute("ROLLBACK")
         wants.join()
         other.execute("ROLLBACK")
     assert (relay.returncode, shop.numbers()) == (1, [1, 2])
-    shop.delivers_once(2, 3)
+    shop.delivers_once(3, 4)
 
 
 # --- A stopped process
