@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from floodmark.connectors.sources.kafka.offsets import (
+    NO_ID,
     Ends,
     KafkaOffset,
     Range,
@@ -78,5 +79,7 @@ def test_what_was_removed_before_it_was_read() -> None:
 
 def test_topics_that_are_others_or_shorter_than_what_was_read() -> None:
     assert recreated(at((0, 3)), at((0, 9), known="2")) == ["t"]
+    assert recreated(at((0, 3), known=NO_ID), at((0, 9), known="2")) == []
+    assert recreated(at((0, 3), known="2"), at((0, 9), known=NO_ID)) == []
     assert recreated(at((0, 3)), at((0, 9))) == recreated(at((0, 3)), at((0, 9), topic="u", known="2")) == []
     assert shortened(at((0, 3), (0, 4), (0, 1)), at((0, 3), (0, 3))) == {("t", 1): 3, ("t", 2): 0}

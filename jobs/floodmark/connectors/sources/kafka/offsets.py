@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+NO_ID = "A" * 22  # of each topic of a broker before Kafka 2.8
 Partition: TypeAlias = tuple[str, int]
 
 
@@ -95,8 +96,9 @@ def after(since: KafkaOffset, upto: KafkaOffset, most: int | None) -> KafkaOffse
 
 
 def recreated(read: KafkaOffset, now: KafkaOffset) -> list[str]:
-    """The topics that are others now than those that were read."""
-    return [name for name, one in read.topics.items() if name in now.topics and now.topics[name].id != one.id]
+    """The topics that are others now than those that were read. An upgrade of the brokers gives topics their ids."""
+    ids = {name: {one.id, now.topics[name].id} - {NO_ID} for name, one in read.topics.items() if name in now.topics}
+    return [name for name, known in ids.items() if len(known) > 1]
 
 
 def shortened(read: KafkaOffset, now: KafkaOffset) -> dict[Partition, int]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from floodmark.connectors.ports.connections import connection
 from floodmark.connectors.sources.kafka.brokers import Brokers, brokers
-from floodmark.connectors.sources.kafka.offsets import Topic
+from floodmark.connectors.sources.kafka.offsets import NO_ID, Topic
 from floodmark.connectors.sources.kafka.settings import client_settings
 from floodmark.connectors.targets.kafka.messages import Marker
 from floodmark.connectors.targets.kafka.producing import OPEN
@@ -25,7 +25,6 @@ PARTITIONS = 16  # of the topic of positions: an open transaction of one target 
 PROOF = ".floodmark_prove_"  # in the name of a topic that a copy of a rule ships to
 SOON, LONG = 2.0, OPEN + 30.0  # seconds to wait for the end of an open transaction
 TOPIC_ID = "floodmark.topic"
-_NO_ID = "A" * 22  # of each topic of a broker before Kafka 2.8
 
 
 class Mark(NamedTuple):
@@ -44,7 +43,7 @@ def positions_of(topic: str) -> tuple[str, int]:
 
 
 def id_of(found: Topic) -> str | None:
-    return None if found.id == _NO_ID else found.id
+    return None if found.id == NO_ID else found.id
 
 
 def difference(noted: str | None, found: Topic | None) -> str | None:
