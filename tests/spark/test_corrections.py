@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.transaction import RemoveAction
 from pyspark.sql import SparkSession
 from support.corrected import CORRECT, FORMS, SIZE, at, aware, flow_of, proven, same_as_batch, sink, watermark
 from support.crash import put_reach
@@ -73,6 +74,24 @@ def test_the_rows_are_those_of_the_change_feed_where_the_table_has_one(
     (done,) = run(spark, flow).corrections
     left, came = file_rows(spark, flow, table.version())
     assert (done.left, done.came) == (sum((left - came).values()), sum((came - left).values()))
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+def test_rows_leave_with_a_file_whose_size_no_log_entry_repeats(spark: SparkSession, place: Path) -> None:
+    """Writers other than Spark may name no size where they remove a file; Spark reads no row of a file without one."""
+    flow = flow_of(place, "slices", sinks=1)
+    flow.arrive(FIRST)
+    flow.arrive(MORE)
+    run(spark, flow)
+    table = DeltaTable(flow.source)
+    name = Path(table.file_uris()[0]).name
+    rows = DeltaTable(flow.source).to_pyarrow_dataset().count_rows()
+    table.create_write_transaction([RemoveAction(name, True, 0)], "append", table.schema())
+    assert '"size"' not in Path(flow.source, "_delta_log", f"{table.version() + 1:020}.json").read_text()
+    (done,) = run(spark, flow).corrections
+    assert (done.left, done.came) == (rows - DeltaTable(flow.source).to_pyarrow_dataset().count_rows(), 0)
+    assert done.left > 0
     same_as_batch(spark, flow)
     proven(flow)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -292,10 +294,26 @@ def test_a_removed_file_is_read_as_one_that_was_added(tmp_path: Path) -> None:
     table = DeltaTable(tmp_path)
     vector = {"storageType": "u", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
     file = {"path": "a", "partitionValues": {"p": "1"}, "size": 7, "deletionVector": vector}
-    (line,) = as_added(table, str(tmp_path), [file])
+    (line,) = as_added(table, str(tmp_path), [file], unasked)
     assert '"partitionValues": {"p": "1"}' in line and '"pathOrInlineDv": "x"' in line and '"dataChange": true' in line
     with pytest.raises(HistoryGone, match="expected the partition of a in the log entry that removes it"):
-        list(as_added(table, str(tmp_path), [{"path": "a", "size": 7}]))
+        list(as_added(table, str(tmp_path), [{"path": "a", "size": 7}], unasked))
+
+
+def unasked() -> DeltaTable:
+    raise AssertionError("the log says all that is needed")
+
+
+def test_a_removed_file_without_a_size_has_that_with_which_it_was_added(tmp_path: Path) -> None:
+    write_deltalake(tmp_path, pa.table({"p q": ["1", "2"], "n": [1, 2]}), partition_by=["p q"])
+    table = DeltaTable(tmp_path)
+    files = sorted(tmp_path.rglob("*.parquet"))
+    removed = [
+        {"path": quote(str(one.relative_to(tmp_path))), "partitionValues": {"p q": str(at)}}
+        for at, one in enumerate(files)
+    ]
+    found = [json.loads(line)["add"]["size"] for line in as_added(table, str(tmp_path), removed, lambda: table)]
+    assert found == [one.stat().st_size for one in files]
 
 
 def test_a_dead_row_without_an_event_time_touches_nothing() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from deltalake import DeltaTable
 
 from floodmark.core.text.tablenames import about_table
 from floodmark.errors import HistoryGone
 from floodmark.ledger.delta import tablelog
+from floodmark.ledger.delta.datafiles import sizes_of
 from floodmark.ledger.delta.tablelog import DataCommit
 from floodmark.ledger.delta.tables import logged_between
 
@@ -79,11 +81,20 @@ def is_fed(table: DeltaTable, address: str, first: int) -> bool:
     return not any("metaData" in action for actions in since for action in actions)
 
 
-def as_added(table: DeltaTable, address: str, files: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def as_added(
+    table: DeltaTable, address: str, files: Iterable[Mapping[str, Any]], before: Callable[[], DeltaTable]
+) -> Iterator[str]:
     """Actions of a log that add these files, which others may have removed. Raises HistoryGone where these do not say
-    enough."""
+    enough.
+
+    before: the table as it was before files left. An action that removes a file need not say its size, and of a file
+    without a size Spark reads no row.
+    """
     partitioned = bool(table.metadata().partition_columns)
+    sizes: dict[str, int] = {}
     for file in files:
+        if file.get("size") is None:
+            sizes = sizes or sizes_of(before())
         if partitioned and file.get("partitionValues") is None:
             problem = (
                 f"expected the partition of {file['path']} in the log entry that removes it, found none: its rows "
@@ -93,7 +104,7 @@ def as_added(table: DeltaTable, address: str, files: Iterable[Mapping[str, Any]]
         said = {
             "path": file["path"],
             "partitionValues": file.get("partitionValues") or {},
-            "size": file.get("size") or 0,
+            "size": sizes[unquote(file["path"])] if file.get("size") is None else file["size"],
             "modificationTime": 0,
             "dataChange": True,
         }

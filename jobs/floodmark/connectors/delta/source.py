@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from math import floor
 from typing import TYPE_CHECKING
 
@@ -286,7 +287,8 @@ class DeltaSource(Planned):
         if is_fed(self.table(), self.address, first):
             return rows_fed(spark, self.address, first, upto - 1)
         found = file_changes(self.address, first, upto - 1)
-        left, came = (as_added(self.table(), self.address, one.values()) for one in (found.left, found.came))
+        before = partial(self._as_of, first - 1)
+        left, came = (as_added(self.table(), self.address, one.values(), before) for one in (found.left, found.came))
         return rows_of_both(spark, self.address, left, came)
 
     def whole(self, spark: SparkSession) -> DataFrame:

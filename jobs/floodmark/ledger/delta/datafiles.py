@@ -232,4 +232,10 @@ def values_of(column: Any) -> list[Any]:
 
 def size_of(table: DeltaTable) -> int:
     """Bytes of the table's live files."""
-    return sum(values_of(table.get_add_actions()["size_bytes"]))
+    return sum(sizes_of(table).values())
+
+
+def sizes_of(table: DeltaTable) -> dict[str, int]:
+    """Bytes of each live file, by its path in the table's folder."""
+    actions = table.get_add_actions()
+    return dict(zip(map(unquote, values_of(actions["path"])), values_of(actions["size_bytes"]), strict=True))
