@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 from floodmark.cli.app import app
 from floodmark.core.protocol.crashpoints import (
     BEGIN_POINTS,
+    CORRECTION_POINTS,
     EPOCH_POINTS,
     LOST_POINTS,
     RELAY_POINTS,
@@ -54,9 +55,18 @@ from floodmark.proving.judge.judging import Judged, Matrix
 from floodmark.proving.judge.verdicts import Check
 from floodmark.proving.page import page
 from floodmark.proving.play.played import Played
-from floodmark.proving.scratch import Scratch, clocked, copy_of, not_in_batch, omitted, replaces
+from floodmark.proving.scratch import (
+    Scratch,
+    clocked,
+    copy_of,
+    corrected_copy,
+    not_corrected,
+    not_in_batch,
+    omitted,
+    replaces,
+)
 
-GROUND = Baseline(qos=2, sinks=2, state=True, epochs=4, target=2)
+GROUND = Baseline(qos=2, sinks=2, state=True, epochs=4, target=2, corrects_state=True)
 SCRATCH = Scratch(Path("/scratch"))
 
 
@@ -69,7 +79,8 @@ def whys(ground: Baseline, fault: str = "killed") -> dict[str, str]:
 
 
 def test_every_crash_point_is_planned_or_left_out_with_a_reason() -> None:
-    for ground in (GROUND, replace(GROUND, qos=0), replace(GROUND, sinks=0, state=False), replace(GROUND, sinks=3)):
+    others = ({"qos": 0}, {"sinks": 0, "state": False}, {"sinks": 3}, {"uncorrected": "no"}, {"corrects_state": False})
+    for ground in (GROUND, *(replace(GROUND, **other) for other in others)):
         tried, skipped = plan_cases(ground)
         for fault in FAULTS:
             told = [one.point for one in (*tried, *skipped) if one.fault == fault]
@@ -84,7 +95,9 @@ def test_a_kill_hits_the_epoch_that_is_aimed_at() -> None:
     assert found["offsets.before"].kills == ("offsets.before@1",)
     assert [found[point].kills for point in BEGIN_POINTS] == [(point,) for point in BEGIN_POINTS]
     assert {found[point].how for point in RESET_POINTS} == {"reset"}
-    assert {case.how for point, case in found.items() if point not in RESET_POINTS} == {"run"}
+    assert {found[point].how for point in CORRECTION_POINTS} == {"correct"}
+    rest = found.keys() - {*RESET_POINTS, *CORRECTION_POINTS}
+    assert {found[point].how for point in rest} == {"run"}
 
 
 def test_twice_is_a_second_kill_wherever_the_recovery_comes_to_the_point() -> None:
@@ -102,6 +115,30 @@ def test_what_a_rule_cannot_reach_is_left_out() -> None:
     assert few["state.before"] == "the rule keeps no state"
     lost = by_fault(replace(GROUND, qos=0), "killed")
     assert [lost[point].kills for point in LOST_POINTS] == [("intent.after@2", point) for point in LOST_POINTS]
+
+
+def test_corrections_are_hit_wherever_they_come_to_a_point() -> None:
+    assert by_fault(GROUND, "killed")["backfill.sink.after"].kills == ("backfill.sink.after",)
+    twice = by_fault(GROUND, "twice")
+    assert {*CORRECTION_POINTS} - twice.keys() == {"defer.after", "backfill.commit.after"}
+    assert twice["backfill.intent.after"].kills == ("backfill.intent.after", "backfill.intent.after")
+    assert by_fault(GROUND, "stopped").keys() >= {*CORRECTION_POINTS}
+    stateless = by_fault(replace(GROUND, corrects_state=False), "killed")
+    assert {*CORRECTION_POINTS} - stateless.keys() == {"backfill.state.before", "backfill.state.after"}
+    left_out = whys(replace(GROUND, uncorrected="it reads the clock"))
+    assert {left_out[point] for point in CORRECTION_POINTS} == {"it reads the clock"}
+
+
+def test_a_stream_of_which_no_rewrite_can_be_followed_is_not_rewritten(tmp_path: Path) -> None:
+    (tmp_path / "scratch" / "fresh" / "events").mkdir(parents=True)
+    scratch = Scratch(tmp_path / "scratch")
+    followed = corrected_copy(rule(Flow(tmp_path)), "Case", scratch, 2).streams["events"]
+    assert (followed.address, followed.start) == (scratch.rewritten("Case", "events"), "earliest")
+    assert followed.on_rewrite == "correct"
+    timed = rule(Flow(tmp_path, settings={"qos": 0}))
+    assert not_corrected(timed) == "it cannot follow a rewrite: at qos 0 epochs may be lost, and a backfill would " \
+        "restore their rows"  # fmt: skip
+    assert corrected_copy(timed, "Other", scratch, 2) == copy_of(timed, "Other", scratch, 2)
 
 
 def test_a_third_sink_has_its_points() -> None:
@@ -395,6 +432,19 @@ def test_the_retry_beside_a_stopped_relay_may_work() -> None:
     assert verdicts.shipped_beside({"code": 1, "type": "Busy"}).verdict == "proven"
     assert verdicts.shipped_beside({"code": 3, "type": "LedgerBroken", "error": "no"}).verdict == "broken"
     assert verdicts.shipped_beside(None).verdict == "unfinished"
+
+
+def test_the_retry_beside_a_run_that_is_about_to_correct_must_work() -> None:
+    assert verdicts.left_beside({"code": 0}).verdict == "proven"
+    assert verdicts.left_beside({"code": 1, "type": "Busy"}).verdict == "unfinished"
+    assert verdicts.left_beside({"code": 3}).verdict == "broken"
+    assert verdicts.left_beside(None).verdict == "unfinished"
+
+
+def test_a_rewrite_that_was_not_corrected_is_no_proof() -> None:
+    assert verdicts.corrected(1, 4, 2, 0).verdict == "proven"
+    assert verdicts.corrected(0, 0, 0, 0).verdict == "broken"
+    assert verdicts.corrected(1, 4, 2, 1).verdict == "broken"
 
 
 def test_how_a_run_may_end() -> None:

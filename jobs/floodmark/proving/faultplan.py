@@ -10,6 +10,7 @@ from typing import Literal
 from floodmark.core.protocol.crashpoints import (
     BEGIN_POINTS,
     COMPACT_POINTS,
+    CORRECTION_POINTS,
     EPOCH_POINTS,
     LOST_POINTS,
     RELAY_POINTS,
@@ -31,6 +32,9 @@ LEAST_EPOCHS = 3  # one before the fault, the one that it hits, and one that the
 NOT_AGAIN = "the run after a kill there does not reach this point again"
 BEHIND = "the relay after a kill there goes on behind it"
 EPOCHS_ONLY = "planned at the points of an epoch"
+NOT_ASKED = "not requested"
+ONCE_POINTS = ("begin.commit.after", "defer.after", "backfill.commit.after")  # each ends what it is a point of
+How = Literal["run", "reset", "correct"]
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,14 @@ class Case:
     """One copy of the rule and the fault that hits it.
 
     kills: the points at which it is stopped, one for each run, in the format of FLOODMARK_CRASH_AT. how: `run`, or
-    `reset` if a complete run comes first and the fault hits the reset after it.
+    else a complete run comes first. `reset`: the fault hits the reset after it. `correct`: the copy's input is
+    rewritten, and the fault hits the run that corrects its results.
     """
 
     point: str
     fault: Fault
     kills: tuple[str, ...]
-    how: Literal["run", "reset"] = "run"
+    how: How = "run"
 
     @property
     def name(self) -> str:
@@ -68,7 +73,8 @@ class Baseline:
 
     `target`: the epoch that the faults hit. `relays`: the qos of each sink that a relay ships to. `shipped`: the epoch
     in whose portion faults hit relays; None: the first that there is. `unreset`: a target for which the rule cannot be
-    reset; None if it can.
+    reset; None if it can. `uncorrected`: why no correction is hit; None if one is. `corrects_state`: whether that
+    replaces rows of the state.
     """
 
     qos: int
@@ -79,6 +85,8 @@ class Baseline:
     relays: tuple[int, ...] = ()
     shipped: int | None = None
     unreset: str | None = None
+    uncorrected: str | None = None
+    corrects_state: bool = False
 
 
 def target(effects: Sequence[int]) -> int:
@@ -115,6 +123,7 @@ def points(sinks: int) -> list[str]:
         *COMPACT_POINTS,
         *LOST_POINTS,
         *RESET_POINTS,
+        *CORRECTION_POINTS,
         *RELAY_POINTS,
     ]
 
@@ -161,7 +170,16 @@ def _unreachable(point: str, ground: Baseline) -> str | None:
         return "epochs are given up at qos 0 only"
     if point in RESET_POINTS and ground.unreset is not None:
         return f"the rule cannot be reset: nobody can take rows away from target {ground.unreset}"
+    if point in CORRECTION_POINTS:
+        return _uncorrected(ground, point)
     return _unshipped(ground, point) if point in RELAY_POINTS else None
+
+
+def _uncorrected(ground: Baseline, point: str) -> str | None:
+    """Why no correction reaches the point."""
+    if ground.uncorrected is None and point.startswith("backfill.state.") and not ground.corrects_state:
+        return "the correction replaces no rows of the state"
+    return ground.uncorrected
 
 
 def _unshipped(ground: Baseline, point: str) -> str | None:
@@ -188,7 +206,7 @@ def _unplanned(point: str, fault: Fault) -> str | None:
         return EPOCHS_ONLY
     if point in ("relay.between", "relay.after"):
         return BEHIND
-    return NOT_AGAIN if point == "begin.commit.after" else None
+    return NOT_AGAIN if point in ONCE_POINTS and fault == "twice" else None
 
 
 def _kills(point: str, fault: Fault, ground: Baseline) -> Iterator[str]:
@@ -202,14 +220,16 @@ def _kills(point: str, fault: Fault, ground: Baseline) -> Iterator[str]:
 
 def _epoch_of(point: str, ground: Baseline) -> str:
     """Before the query starts there is only the next epoch; some points are in no epoch."""
-    if point in (*BEGIN_POINTS, *LOST_POINTS, *RESET_POINTS):
+    if point in (*BEGIN_POINTS, *LOST_POINTS, *RESET_POINTS, *CORRECTION_POINTS):
         return ""
     if point in RELAY_POINTS:
         return "" if ground.shipped is None else f"@{ground.shipped}"
     return "@1" if point == "offsets.before" else f"@{ground.target}"
 
 
-def _how(point: str) -> Literal["run", "reset"]:
+def _how(point: str) -> How:
+    if point in CORRECTION_POINTS:
+        return "correct"
     return "reset" if point in RESET_POINTS else "run"
 
 
@@ -249,6 +269,7 @@ def cut(rows: int) -> tuple[int, int]:
 
 
 REFERENCE = "Undisturbed"
+CORRECTED = "Corrected"  # the copy whose input is rewritten and corrected without a fault
 
 
 def undisturbed(rows: int, replayed: bool) -> dict[str, int | None]:

@@ -48,7 +48,7 @@ def _body(matrix: Matrix) -> Iterator[str]:
     yield from _findings(matrix)
     yield "<h2>The matrix</h2>"
     yield from _grid(matrix)
-    yield "<h2>Undisturbed, and with other epochs</h2>"
+    yield "<h2>Without a fault</h2>"
     yield from _undisturbed(matrix)
     yield "<h2>What was compared</h2>"
     yield from map(_details, matrix.copies)
@@ -128,6 +128,11 @@ def _circumstances(matrix: Matrix) -> Iterator[str]:
                 f"stream {one['stream']}: {one['rows']} rows in {one['commits']} commits, of {one['table']} "
                 f"({one['upto']}){'; ' + one['note'] if one['note'] else ''}"
                 for one in played.streams
+            ),
+            *(
+                f"stream {one['stream']}, in copies that correct their results: {one['rows']} rows, of which "
+                f"{one['left']} leave; {one['came']} come"
+                for one in played.rewrites
             ),
             ", ".join(f"{name} {version}" for name, version in played.versions.items()),
         ]

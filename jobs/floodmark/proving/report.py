@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from floodmark.core.rules.rule import Rule
-from floodmark.proving.faultplan import FAULTS, KINDS, Fault, counted, plan_cases, points
+from floodmark.proving.faultplan import FAULTS, KINDS, NOT_ASKED, Fault, counted, plan_cases, points
 from floodmark.proving.judge.judging import Judged, Matrix
 from floodmark.proving.judge.verdicts import EXIT_CODES
 from floodmark.proving.scratch import not_in_batch, omitted, replaces
@@ -20,7 +20,7 @@ MEANING = {
 }
 SIGNS = {"proven": "✓", "broken": "✗", "unknown": "?", "unfinished": "!", "skipped": "-"}
 NOT_TESTED = (
-    "backfills, replays of dead rows, and `maintain`, `retire`, `rename`, `drop` and `adopt`",
+    "backfills that are asked for, replays of dead rows, and `maintain`, `retire`, `rename`, `drop` and `adopt`",
     "power loss: SIGKILL keeps the page cache, and neither Spark, Delta nor delta-rs syncs files on a local disk",
     "the death of the JVM alone, or of Python alone: here all processes of a run die at once",
     "the storage of the rule's own tables: scratch tables are on a local disk, where a lock separates two drivers; on "
@@ -40,6 +40,7 @@ def facts(matrix: Matrix) -> dict[str, Any]:
         "qos": played.rule.qos,
         "restricted": restricted(matrix),
         "sample": played.streams,
+        "rewrites": played.rewrites,
         "epochs": played.ground.epochs,
         "fault_epoch": played.ground.target,
         "faults": {"planned": matrix.planned, "fired": matrix.fired, "processes_signalled": played.killed},
@@ -89,7 +90,7 @@ def restricted(matrix: Matrix) -> bool:
     """Whether --only or --fault left out points or faults of the whole matrix."""
     played = matrix.played
     whole, _ = plan_cases(played.ground, (), KINDS)
-    return len(played.cases) < len(whole) or not played.replays
+    return len(played.cases) < len(whole) or not played.replays or played.ground.uncorrected == NOT_ASKED
 
 
 def grid(matrix: Matrix) -> Iterator[tuple[str, list[tuple[str, str]]]]:
@@ -103,7 +104,7 @@ def _cell(matrix: Matrix, point: str, fault: Fault) -> tuple[str, str]:
     for one in matrix.copies:
         if (one.point, one.fault) == (point, fault):
             return one.verdict, "; ".join(f"{check.what}: {check.found}" for check in _decisive_checks(one))
-    why = next((one.why for one in matrix.played.skipped if (one.point, one.fault) == (point, fault)), "not requested")
+    why = next((one.why for one in matrix.played.skipped if (one.point, one.fault) == (point, fault)), NOT_ASKED)
     return "skipped", why
 
 
@@ -131,6 +132,8 @@ def title(one: Judged) -> str:
     """A copy's title for people."""
     if one.fault == "undisturbed":
         return "undisturbed run"
+    if one.fault == "corrected":
+        return "correction of a rewritten sample"
     words = {"killed": "killed at", "twice": "killed twice at", "stopped": "stopped at", "replayed": "replayed with"}
     return f"{words[one.fault]} {one.point}"
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.connectors.ports.target import ScratchPlaces
-from floodmark.core.rules.kinds import sink_kind, targets
+from floodmark.core.rules.checks.recomputing import why_not_corrected
+from floodmark.core.rules.kinds import sink_kind, stream_can, targets
 from floodmark.core.rules.rule import EpochLimits, Rule, Sink, StartAt, Stream
 from floodmark.core.rules.sinks.outboxes import outbox_of
 from floodmark.core.sql.words.clock import at_clock
@@ -27,7 +28,10 @@ CLOCK_OF_A_CLASS = re.compile(r"\.\s*now\b")
 
 @dataclass(frozen=True)
 class Scratch:
-    """ROOT/input/STREAM, home/CASE, sinks/CASE/N, expected/CASE/N, rules; and the runs' marks, outcomes and log."""
+    """ROOT/input/STREAM, home/CASE, sinks/CASE/N, expected/CASE/N, rules; and the runs' marks, outcomes and log.
+
+    Of corrections: rewritten/CASE/STREAM, made of fresh/STREAM, and coming/STREAM, files that come with the rewrite.
+    """
 
     root: Path
 
@@ -46,6 +50,17 @@ class Scratch:
 
     def input(self, stream: str) -> str:
         return str(self.root / "input" / stream)
+
+    def fresh(self, stream: str) -> Path:
+        """The input of a copy that is to be rewritten."""
+        return self.root / "fresh" / stream
+
+    def coming(self, stream: str) -> Path:
+        return self.root / "coming" / stream
+
+    def rewritten(self, case: str, stream: str) -> str:
+        """A copy's own input, which no other copy reads."""
+        return str(self.root / "rewritten" / case / stream)
 
     def sink(self, case: str, number: int) -> str:
         return str(self.root / "sinks" / case / str(number))
@@ -114,6 +129,16 @@ def copy_of(rule: Rule, name: str, scratch: Scratch, files: int | None) -> Rule:
     found = placed(rule, name, scratch, files)
     streams = {stream: one.model_copy(update={"idle_after_us": None}) for stream, one in found.streams.items()}
     return found.model_copy(update={"streams": streams, "close_idle_after_us": None})
+
+
+def corrected_copy(rule: Rule, name: str, scratch: Scratch, files: int | None) -> Rule:
+    """A copy that corrects its results after rewrites of inputs of its own, which are made here."""
+    found, streams = copy_of(rule, name, scratch, files), {}
+    for stream in correctable(rule):
+        shutil.copytree(scratch.fresh(stream), scratch.rewritten(name, stream))
+        own = {"address": scratch.rewritten(name, stream), "on_rewrite": "correct", "start": "earliest"}
+        streams[stream] = found.streams[stream].model_copy(update=own)
+    return found.model_copy(update={"streams": {**found.streams, **streams}})
 
 
 def placed(rule: Rule, name: str, scratch: Scratch, files: int | None) -> Rule:
@@ -207,6 +232,24 @@ def not_in_batch(rule: Rule) -> str | None:
     if rule.query.collected is not None:
         return "Spark's SQL has no windows of rows"
     return "the results contain the epoch's clock" if clocked(rule) else None
+
+
+def correctable(rule: Rule) -> list[str]:
+    """The streams of which the rule can follow a rewrite."""
+    return [name for name in rule.streams if next(_not_corrected(rule, name), None) is None]
+
+
+def not_corrected(rule: Rule) -> str | None:
+    """Why the rule can follow a rewrite of none of its streams; None if it can."""
+    if correctable(rule):
+        return None
+    return "; ".join(dict.fromkeys(next(_not_corrected(rule, name)) for name in rule.streams))
+
+
+def _not_corrected(rule: Rule, name: str) -> Iterator[str]:
+    if not stream_can(rule.streams[name]).rewrites:
+        yield f"stream {name}: its source cannot say which rows were removed or changed"
+    yield from (f"it cannot follow a rewrite: {why}" for why in why_not_corrected(rule, name))
 
 
 def by_epoch(rule: Rule) -> bool:

@@ -67,7 +67,8 @@ def prove(
 
     A sample of each stream is copied to a scratch folder. One copy of the rule runs undisturbed. Each other copy gets
     one fault: all its processes are killed at a crash point; killed there twice in a row; or stopped there, retried
-    meanwhile, and resumed. Then a new run recovers it. Sinks, state, ledger, late and dead rows must equal those of
+    meanwhile, and resumed. Corrections are hit, too: the input of copies is rewritten, and a run that corrects their
+    results is killed. Then a new run recovers each copy. Sinks, state, ledger, late and dead rows must equal those of
     the undisturbed run, or what the rule's qos promises. Replays with other epochs must give the same sinks. The
     rule's own ledger, state and sinks are neither read nor written: copies of targets have places of their own.
 

@@ -286,8 +286,7 @@ class DeltaSource(Planned):
         first, upto = (DeltaOffset.parse(line).version for line in (rewrite.since, rewrite.upto))
         if is_fed(self.table(), self.address, first):
             return rows_fed(spark, self.address, first, upto - 1)
-        found = file_changes(self.address, first, upto - 1)
-        before = partial(self._as_of, first - 1)
+        found, before = file_changes(self.address, first, upto - 1), partial(self._as_of, first - 1)
         left, came = (as_added(self.table(), self.address, one.values(), before) for one in (found.left, found.came))
         return rows_of_both(spark, self.address, left, came)
 

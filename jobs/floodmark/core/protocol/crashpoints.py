@@ -63,7 +63,13 @@ BACKFILL_POINTS = (
     "backfill.commit.after",
 )
 DEFER_POINTS = ("defer.before", "defer.after")  # of rewrites that a correction is to follow
-CORRECTION_POINTS = (*DEFER_POINTS, *BACKFILL_POINTS, "backfill.state.before", "backfill.state.after")
+CORRECTION_POINTS = (
+    *DEFER_POINTS,
+    *BACKFILL_POINTS[:-2],
+    "backfill.state.before",
+    "backfill.state.after",
+    *BACKFILL_POINTS[-2:],
+)
 LIFE_POINTS = (
     "recheck.before",
     "recheck.after",

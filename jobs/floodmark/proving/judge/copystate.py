@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cached_property
+from typing import Any
 
 from floodmark.audit.ledger.balance import places
 from floodmark.audit.ledger.generations import Epoch, Generation
@@ -69,6 +70,32 @@ class CopyState:
                 epoch.end["output_rows"],
             )
             for epoch in self.epochs
+        ]
+
+    @property
+    def deferred(self) -> int:
+        """Rewrites of its input that no correction has followed."""
+        return len(self.generation.outstanding) if self.generation else 0
+
+    @property
+    def corrections(self) -> list[Mapping[str, Any]]:
+        """The intents of committed corrections."""
+        backfills = self.generation.backfills if self.generation else []
+        return [one.intent for one in backfills if one.result == "committed" and one.rewrites]
+
+    def rewritten(self, side: str) -> int:
+        """Rows that left or came, over all corrections and streams. `side`: left or came."""
+        return sum(one[side]["rows"] for intent in self.corrections for one in intent["rewrites"].values())
+
+    def corrected(self) -> list[Row]:
+        """The ledger's facts of each correction: what changed in its sources, what it read, and its results."""
+        return [
+            (
+                str({name: (one["left"], one["came"]) for name, one in sorted(intent["rewrites"].items())}),
+                *(str(intent.get(name)) for name in ("begin", "end", "gaps", "upto", "watermark", "maxima")),
+                *(str(intent.get(name)) for name in ("counts", "restated", "digests", "results")),
+            )
+            for intent in self.corrections
         ]
 
     def sink(self, number: int) -> list[Row] | None:

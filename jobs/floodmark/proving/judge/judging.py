@@ -12,7 +12,7 @@ from floodmark.connectors.ports.registry import account
 from floodmark.connectors.relay.holding import held_by
 from floodmark.core.protocol.crashpoints import RELAY_POINTS
 from floodmark.ledger.home import Home
-from floodmark.proving.faultplan import REFERENCE, Case, ReplayCase
+from floodmark.proving.faultplan import CORRECTED, REFERENCE, Case, ReplayCase
 from floodmark.proving.judge import verdicts
 from floodmark.proving.judge.copystate import CopyState
 from floodmark.proving.judge.verdicts import Check, Verdict, worst
@@ -20,6 +20,7 @@ from floodmark.proving.play.played import Played
 from floodmark.proving.scratch import clocked, not_in_batch, replaces
 
 UNDISTURBED = "the undisturbed run"
+CORRECTION = "the correction without a fault"
 BATCH = "plain batch over the rows folded"
 CLOCK = "the results may contain the time of day at which their epoch ran, so two runs may differ"
 
@@ -69,6 +70,7 @@ def judged(played: Played, doing: Callable[[str, int, int], None] = lambda what,
     tasks: list[Callable[[], Judged]] = [
         judge.undisturbed,
         *(partial(judge.replay, replay) for replay in played.replays),
+        *([judge.corrected] if CORRECTED in played.ends else []),
         *(partial(judge.case, case) for case in played.cases),
     ]
     copies = []
@@ -82,7 +84,9 @@ class _Judge:
     def __init__(self, played: Played):
         self._played, self._rule = played, played.rule
         self._reference = CopyState(played, REFERENCE)
+        self._corrected = CopyState(played, CORRECTED)
         self._sampled = {one["stream"]: int(one["rows"]) for one in played.streams}
+        self._rewritten = self._sampled | {one["stream"]: int(one["rows"]) for one in played.rewrites}
 
     @property
     def _sinks(self) -> list[tuple[int, str, Any]]:
@@ -112,15 +116,27 @@ class _Judge:
             checks += [*self._common(left), *self._replayed(left), *self._by_batch(left)]
         return self._judged(left, replay.title, "replayed", checks)
 
+    def corrected(self) -> Judged:
+        """The copy that corrected its results without a fault."""
+        left, told = self._corrected, self._played.ends[CORRECTED]
+        checks = [verdicts.ended(told)]
+        if told["code"] == 0:
+            done = len(left.corrections), left.rewritten("left"), left.rewritten("came"), left.deferred
+            checks += [verdicts.corrected(*done), *self._common(left, self._rewritten), *self._by_batch(left)]
+        return self._judged(left, "", "corrected", checks)
+
     def case(self, case: Case) -> Judged:
         left = CopyState(self._played, case.name)
         fired = self._played.fired.get(case.name, 0)
         stray = self._played.strays.get(case.name)
         checks = [verdicts.fired(fired, len(case.kills), stray), verdicts.ended(self._played.ends[case.name])]
         if case.fault == "stopped":
-            beside = verdicts.shipped_beside if case.point in RELAY_POINTS else verdicts.refused
-            checks.append(beside(self._played.retries.get(case.name)))
-        checks += [*self._common(left), *self._tables(left)]
+            checks.append(_beside(case.point)(self._played.retries.get(case.name)))
+        if case.how == "correct":
+            checks += [*self._common(left, self._rewritten), *self._tables(left, self._corrected, CORRECTION)]
+            checks.append(verdicts.equal("corrections", left.corrected(), self._corrected.corrected(), CORRECTION))
+        else:
+            checks += [*self._common(left), *self._tables(left, self._reference, UNDISTURBED)]
         return self._judged(left, case.point, case.fault, checks, len(case.kills), fired)
 
     def _judged(
@@ -130,40 +146,38 @@ class _Judge:
         attempts = sum(epoch.attempts for epoch in left.epochs)
         return Judged(left.case, point, fault, checks, planned, fired, attempts, len(left.epochs), seconds)
 
-    def _common(self, left: CopyState) -> Iterator[Check]:
+    def _common(self, left: CopyState, sampled: dict[str, int] | None = None) -> Iterator[Check]:
         """Checks of every copy: its ledger accounts for all rows of the sample, and its certificate is good."""
-        yield verdicts.balanced(left.counted("read"), self._sampled)
+        yield verdicts.balanced(left.counted("read"), sampled or self._sampled)
         home = self._played.scratch.home
         held = partial(held_by, Home(home, left.case))
         found = audit(left.case, home, deep=True, accounts=account, targets=held)
         findings = [] if found is None else [finding.what for finding in found.findings]
         yield verdicts.certified(None if found is None else found.verdict, findings)
 
-    def _tables(self, left: CopyState) -> Iterator[Check]:
-        """Compare everything that a fault could damage with the undisturbed run, which has the same epochs."""
+    def _tables(self, left: CopyState, reference: CopyState, to: str) -> Iterator[Check]:
+        """Compare everything that a fault could damage with a copy without one, which has the same epochs."""
         if clocked(self._rule):
             yield verdicts.not_compared("sinks and state", CLOCK)
         elif left.lost:
             yield from self._beside_lost(left)
         else:
-            yield from self._against_undisturbed(left)
+            yield from self._against(left, reference, to)
 
-    def _against_undisturbed(self, left: CopyState) -> Iterator[Check]:
+    def _against(self, left: CopyState, reference: CopyState, to: str) -> Iterator[Check]:
         for i, name, sink in self._sinks:
             if sink.on_reset == "keep" and left.was_reset:
                 continue  # it has the rows of both generations; the audit knows of them
             again = left.again or sink.outbox is not None
-            yield verdicts.delivered(name, left.sink(i), self._reference.sink(i), UNDISTURBED, sink.qos, again)
+            yield verdicts.delivered(name, left.sink(i), reference.sink(i), to, sink.qos, again)
         if not self._sinks:
             yield verdicts.not_compared("sinks", "the rule has no Delta sink, and console output cannot be compared")
         for table in ("late", "dead"):
-            yield verdicts.equal(table, left.own(table), self._reference.own(table), UNDISTURBED)
-        mine, theirs = left.state(), self._reference.state()
+            yield verdicts.equal(table, left.own(table), reference.own(table), to)
+        mine, theirs = left.state(), reference.state()
         for table in sorted({*mine, *theirs}):
-            yield verdicts.equal(f"state {table}", mine.get(table), theirs.get(table), UNDISTURBED)
-        yield verdicts.equal(
-            "epochs (offsets, counts, watermark, results)", left.facts(), self._reference.facts(), UNDISTURBED
-        )
+            yield verdicts.equal(f"state {table}", mine.get(table), theirs.get(table), to)
+        yield verdicts.equal("epochs (offsets, counts, watermark, results)", left.facts(), reference.facts(), to)
 
     def _beside_lost(self, left: CopyState) -> Iterator[Check]:
         """At qos 0: the rows of lost epochs are counted, and no result is duplicated or invented."""
@@ -206,3 +220,10 @@ class _Judge:
             return "rows of one key replace each other"
         told = self._played.ends[left.case].get("batch")
         return not_in_batch(self._rule) or (told["error"] if told else None)
+
+
+def _beside(point: str) -> Callable[[dict[str, Any] | None], Check]:
+    """How a retry is judged while a copy is stopped at a point. A relay and a computation hold no lock."""
+    if point in RELAY_POINTS:
+        return verdicts.shipped_beside
+    return verdicts.left_beside if point == "backfill.computed" else verdicts.refused

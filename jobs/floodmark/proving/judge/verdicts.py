@@ -67,6 +67,24 @@ def shipped_beside(outcome: dict[str, object] | None) -> Check:
     return ended(outcome, what)
 
 
+def left_beside(outcome: dict[str, object] | None) -> Check:
+    """Whether a retry worked while a run was stopped that had computed a correction, which needs no lock."""
+    what = "the retry while the stopped run was about to correct"
+    if outcome is None:
+        return Check(what, "unfinished", "no retry was seen")
+    if outcome["code"] == 0:
+        return Check(what, "proven", "exit code 0: it left the correction to the stopped run")
+    return ended(outcome, what)
+
+
+def corrected(done: int, left: int, came: int, deferred: int) -> Check:
+    """Whether all rewrites were corrected. `done`: corrections; `deferred`: rewrites without one."""
+    what, found = "the rewrite was corrected", f"{done} corrections of {left} rows that left and {came} that came"
+    if deferred or not done:
+        return Check(what, "broken", f"{found}; {deferred} rewrites are not corrected")
+    return Check(what, "proven", found)
+
+
 def equal(what: str, found: Sequence[Row] | None, expected: Sequence[Row] | None, to: str) -> Check:
     """Two multisets must be equal."""
     return delivered(what, found, expected, to, 2)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
@@ -13,20 +12,23 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.core.lifecycle.zones import zoned
+from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.following import head_at
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.rule import Expectation, Rule, Sink, Stream
 from floodmark.core.rules.sinks.sinkcolumns import QUARANTINE_COLUMNS
+from floodmark.core.sql.timecolumn import time_column_of
 from floodmark.core.sql.words.lexis import quoted
-from floodmark.ledger.delta.damage import actions_of
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.proving.faultplan import REFERENCE
+from floodmark.proving.play.rewriting import added
 from floodmark.proving.scratch import Scratch, by_epoch
 from floodmark.spark.read import lookuprows
 from floodmark.spark.read.rowchecks import tried
 from floodmark.spark.read.shape import instant
 from floodmark.spark.session.session import rule_session
+from floodmark.spark.write.replacing import Span
 
 
 def write_expected(root: SparkSession, rule: Rule, scratch: Scratch) -> None:
@@ -77,9 +79,26 @@ class _Batch:
 
     def results(self) -> DataFrame:
         lookuprows.show(self._session, self._rule, pinned_now(self._rule), lambda: None)
+        restated = self._head.backfills.values()
+        if any(one.whole for one in restated):
+            return self._results(apart=("dead",))
+        found = self._results(apart=("late", "dead"))
+        again = " OR ".join(f"({self._recomputed(one, found).holds})" for one in restated if one.is_bounded)
+        return found.where(f"NOT ({again})").unionByName(self._results(("dead",)).where(again)) if again else found
+
+    def _results(self, apart: Collection[str]) -> DataFrame:
+        """The final results of rows that are in none of these tables. Late rows count where results are recomputed."""
         for place, (name, stream) in enumerate(self._rule.streams.items()):
-            self._folded(place, name, stream).createOrReplaceTempView(name)
+            self._folded(place, name, stream, apart).createOrReplaceTempView(name)
         return self._expected(self._final_results(), self._rule.expect)
+
+    def _recomputed(self, restated: Restated, results: DataFrame) -> Span:
+        """The results that a correction has recomputed."""
+        time = time_column_of(self._rule.sql, self._rule.event_times, self._rule.lookups)
+        assert time is not None
+        [(name, kind)] = [one for one in results.dtypes if one[0].lower() == time.column]
+        gaps = tuple((begin + time.shift, end + time.shift) for begin, end in restated.gaps)
+        return Span(name, kind, restated.begin + time.shift, restated.end + time.shift, gaps)
 
     def _final_results(self) -> DataFrame:
         """The final results of the SQL."""
@@ -101,15 +120,15 @@ class _Batch:
     def _at(self, epoch: int) -> Head:
         return head_at(self._ledger.rows, epoch)
 
-    def _folded(self, place: int, name: str, stream: Stream) -> DataFrame:
-        """The stream's rows that are neither filtered, dropped, late, dead nor lost."""
+    def _folded(self, place: int, name: str, stream: Stream, apart: Collection[str]) -> DataFrame:
+        """The stream's rows that are neither filtered, dropped nor lost, nor in the tables `apart`."""
         rows = self._read(place, name)
         if stream.event_time and stream.event_time.expr:
             rows = rows.withColumn(stream.event_time.name, F.expr(stream.event_time.expr))
         if stream.where:
             rows = rows.where(F.expr(f"coalesce({stream.where}\n, false)"))
         rows = self._expected(rows, stream.expect)
-        for table in ("late", "dead"):
+        for table in apart:
             rows = self._without(rows, table, name)
         return rows
 
@@ -143,7 +162,7 @@ class _Batch:
 
     def _read(self, place: int, name: str) -> DataFrame:
         """The rows of the sample without those of lost epochs, or of one epoch if it does not depend on others."""
-        rows = self._session.read.format("delta").load(self._scratch.input(name))
+        rows = self._session.read.format("delta").load(self._rule.streams[name].address)
         file = rows.metadataColumn("_metadata").getField("file_name")  # a column may have this name, too
         if self._alone:
             return rows.where(file.isin(*self._files(place, name, [self._epoch])))
@@ -153,14 +172,9 @@ class _Batch:
     def _files(self, place: int, name: str, epochs: Iterable[int]) -> list[str]:
         """Names of the files that these epochs read: one file is one commit."""
         versions = [version for epoch in epochs for version in self._span(epoch, place)]
-        return [path for version in versions for path in _added(self._scratch.input(name), version)]
+        return [path for version in versions for path in added(self._scratch.input(name), version)]
 
     def _span(self, epoch: int, place: int) -> range:
         """The versions whose files the epoch read."""
         before, after = (DeltaOffset.parse(self._at(number).entry.offsets[place]) for number in (epoch - 1, epoch))
         return range(before.version + (before.index >= 0), after.version + (after.index >= 0))
-
-
-def _added(table: str, version: int) -> list[str]:
-    entry = Path(table, "_delta_log", f"{version:020}.json").read_bytes()
-    return [action["add"]["path"] for action in actions_of(entry) if "add" in action]

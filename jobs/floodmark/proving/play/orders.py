@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-STARTED, SAMPLE = "started", "sample"  # an application's reports on itself, beside those on copies
+STARTED, SAMPLE, REWRITES = "started", "sample", "rewrites"  # an application's reports, beside those on copies
 
 
 @dataclass(frozen=True)
 class Orders:
     """Orders for one application. `name`: of this application; `resets`: cases that are reset after a complete run;
-    `batch`: whether to compute their results in batch, too; `sampled`: the user's own rule. The application takes a
-    sample of `rows` rows of it first and runs it undisturbed, and, with `replays`, also in epochs of other sizes.
+    `corrections`: cases whose input is rewritten after a complete run, and which then run again; `batch`: whether to
+    compute results in batch, too; `sampled`: the user's own rule. The application takes a sample of `rows` rows of it
+    first and runs it undisturbed, and, with `replays`, also in epochs of other sizes.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Orders:
     master: str
     cases: Sequence[str]
     resets: Sequence[str] = ()
+    corrections: Sequence[str] = ()
     batch: bool = False
     sampled: str = ""
     rows: int = 0

@@ -6,9 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from floodmark.core.protocol.crashpoints import CORRECTION_POINTS
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import Refused
-from floodmark.proving.faultplan import KINDS, Baseline, Case, ReplayCase, Skipped
+from floodmark.proving.faultplan import KINDS, REPLAYS, Baseline, Case, ReplayCase, Skipped
 from floodmark.proving.scratch import Scratch
 
 
@@ -21,6 +22,11 @@ class Wish:
     kinds: Collection[str] = KINDS
     master: str = "local[*]"
     close_until: str | None = None
+
+    @property
+    def corrects(self) -> bool:
+        """Whether faults of corrections may be among the wanted ones."""
+        return bool(set(self.kinds) - {REPLAYS}) and (not self.only or bool({*self.only} & {*CORRECTION_POINTS}))
 
 
 class ProgressListener(Protocol):
@@ -37,6 +43,7 @@ class Played:
 
     fired: how many of its crash points each case reached. ends: how the last run of each copy ended; retries: how the
     retry beside a stopped driver ended; strays: how a run ended that did not reach its point. killed: processes.
+    rewrites: of each stream whose input copies rewrite, its rows before and those that left and came.
     """
 
     rule: Rule
@@ -51,6 +58,7 @@ class Played:
     fired: dict[str, int] = field(default_factory=dict)
     ends: dict[str, dict[str, Any]] = field(default_factory=dict)
     retries: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rewrites: list[dict[str, Any]] = field(default_factory=list)
     strays: dict[str, dict[str, Any]] = field(default_factory=dict)
     killed: int = 0
     seconds: float = 0.0

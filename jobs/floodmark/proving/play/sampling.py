@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -154,7 +155,7 @@ class _StreamSample:
         commits = cut(rows)[0]
         files = self._files(rows, commits) if rows else []
         for number in range(max(commits, 1)):
-            _commit(address, number, [file for file in files if file.parent.name == f"{PORTION}={number}"])
+            commit(address, number, [file for file in files if file.parent.name == f"{PORTION}={number}"])
         return commits
 
     def _files(self, rows: int, commits: int) -> list[Path]:
@@ -172,15 +173,18 @@ def _readable(rows: DataFrame) -> DataFrame:
     return rows.where(f"{MALFORMED} IS NULL").drop(MALFORMED) if MALFORMED in rows.columns else rows
 
 
-def _commit(address: str, number: int, files: list[Path]) -> None:
-    """Add files of rows to a table in one commit. Spark gives files of one job the same name in several folders."""
-    added: list[AddAction | RemoveAction] = []
+def commit(address: str, number: int, files: Sequence[Path], removed: Sequence[str] = ()) -> None:
+    """Copy files of rows into a table and remove others of it, in one commit.
+
+    Spark gives files of one job the same name in several folders.
+    """
+    actions: list[AddAction | RemoveAction] = [RemoveAction(name, True, _now_ms()) for name in removed]
     for file in files:
         name = f"commit{number}-{file.name}"
-        shutil.move(file, Path(address, name))
-        added.append(AddAction(name, Path(address, name).stat().st_size, {}, _now_ms(), True, "{}"))
+        shutil.copyfile(file, Path(address, name))
+        actions.append(AddAction(name, file.stat().st_size, {}, _now_ms(), True, "{}"))
     table = DeltaTable(address)
-    table.create_write_transaction(added, "append", table.schema())
+    table.create_write_transaction(actions, "append", table.schema())
 
 
 def _now_ms() -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from subprocess import Popen
 from typing import Any
 
@@ -21,6 +22,8 @@ from floodmark.core.rules.kinds import can_of, targets
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import FloodmarkError, Refused, RunFailed
 from floodmark.proving.faultplan import (
+    CORRECTED,
+    NOT_ASKED,
     REFERENCE,
     REPLAYS,
     Baseline,
@@ -35,10 +38,10 @@ from floodmark.proving.faultplan import (
     waves,
 )
 from floodmark.proving.play.applications import Applications
-from floodmark.proving.play.orders import SAMPLE, STARTED
+from floodmark.proving.play.orders import REWRITES, SAMPLE, STARTED, Orders
 from floodmark.proving.play.played import NothingFinal, Played, ProgressListener, Wish
 from floodmark.proving.play.wave import Wave
-from floodmark.proving.scratch import Scratch, copy_of
+from floodmark.proving.scratch import Scratch, copy_of, corrected_copy, not_corrected
 
 MOST_TOGETHER = 64  # copies in one application: each holds a session and a thread
 MOST_RELAYS = 32  # with targets: each may hold a connection, too, and a server takes some hundred
@@ -63,7 +66,8 @@ class Play:
         found.cases, found.skipped = plan_cases(found.ground, self._wish.only, self._wish.kinds)
         _refuse_nothing(found, self._wish)
         for case in found.cases:
-            self._scratch.write_rule(copy_of(self._rule, case.name, self._scratch, found.files))
+            copied = corrected_copy if case.how == "correct" else copy_of
+            self._scratch.write_rule(copied(self._rule, case.name, self._scratch, found.files))
         if found.cases:
             self._announce(found)
         groups = self._groups(found)
@@ -76,13 +80,11 @@ class Play:
         return found
 
     def _undisturbed(self) -> Played:
-        """Take the sample, and do the undisturbed run and the replays."""
+        """Take the sample, and do the undisturbed run, the replays and a correction."""
         self._teller.doing("starting Spark")
         replayed = REPLAYS in self._wish.kinds
-        orders = self._run.orders(
-            FIRST, (), sampled=self._rule.rule, rows=self._wish.rows, replays=replayed, batch=True
-        )
-        with self._run.application(orders) as process:
+        uncorrected = not_corrected(self._rule) if self._wish.corrects else NOT_ASKED
+        with self._run.application(self._first_orders(replayed, uncorrected is None)) as process:
             outcome = self._run.until(process, FIRST, STARTED)
             self._start_up = time.monotonic() - self._begun
             self._teller.doing("taking the sample")
@@ -91,13 +93,67 @@ class Play:
             copies = list(undisturbed(rows, replayed))
             others = ", and replays with other epochs" if replayed else ""
             self._run.see_ended(process, FIRST, copies, f"undisturbed run{others}")
-        ends = {name: self._run.ended(FIRST, name) for name in copies}
-        raise_outcome(ends[REFERENCE], self._rule.rule)
-        ground = self._ground()
+            ends = {name: self._run.ended(FIRST, name) for name in copies}
+            raise_outcome(ends[REFERENCE], self._rule.rule)
+            ground = replace(self._ground(), uncorrected=uncorrected)
+            corrected = self._corrected(process) if uncorrected is None else None
         versions = {"floodmark": floodmark.__version__, "python": sys.version.split()[0], **_versions(outcome)}
         files = cut(rows)[1]
         replayings = replays(files) if replayed else []
-        return Played(self._rule, self._scratch, ground, files, streams, versions, replays=replayings, ends=ends)
+        found = Played(self._rule, self._scratch, ground, files, streams, versions, replays=replayings, ends=ends)
+        if corrected is not None:
+            self._aim_at_corrections(found, corrected)
+        return found
+
+    def _first_orders(self, replayed: bool, corrects: bool) -> Orders:
+        name, rows, corrections = self._rule.rule, self._wish.rows, [CORRECTED] if corrects else []
+        return self._run.orders(
+            FIRST, (), sampled=name, rows=rows, replays=replayed, batch=True, corrections=corrections
+        )
+
+    def _corrected(self, process: Popen[bytes]) -> dict[str, Any]:
+        """How a copy ended that corrected its results after a rewrite; with the `rewrites`, if there was one."""
+        what = "correction after a rewrite of the sample"
+        self._teller.doing(what)
+        prepared = self._run.until(process, FIRST, REWRITES)
+        if prepared["code"]:
+            return prepared
+        self._run.see_ended(process, FIRST, [CORRECTED], what)
+        return {**self._run.ended(FIRST, CORRECTED), "rewrites": prepared["streams"]}
+
+    def _aim_at_corrections(self, found: Played, end: dict[str, Any]) -> None:
+        """Note how the corrected copy ended, and whether faults can hit corrections like it."""
+        if end.get("type") in ("InputFault", "Refused"):
+            self._leave_out_corrections(found, f"the rule refuses to correct a rewritten sample: {end['error']}")
+            return
+        found.ends[CORRECTED] = end
+        found.rewrites = end.get("rewrites", [])
+        if end["code"]:
+            self._leave_out_corrections(found, f"a copy failed to correct a rewritten sample: {end['error']}")
+            return
+        for one in found.rewrites:
+            self._teller.say(
+                f"stream {one['stream']}: {one['left']} rows leave and {one['came']} come in the copies that are to "
+                "correct their results"
+            )
+        tables = self._corrected_tables()
+        if not tables:
+            self._leave_out_corrections(
+                found, "no row that the rewrite of the sample changes is one that the rule reads"
+            )
+        state = any(name.startswith("state/") for name in tables)
+        found.ground = replace(found.ground, corrects_state=state)
+
+    def _leave_out_corrections(self, found: Played, why: str) -> None:
+        found.ground = replace(found.ground, uncorrected=why)
+        self._teller.say(f"corrections are left out: {why}")
+
+    def _corrected_tables(self) -> set[str]:
+        """The tables in which the copy without a fault has corrected rows."""
+        ledger = read_ledger(str(self._scratch.home / CORRECTED / "ledger"))
+        assert ledger is not None
+        done = [one for one in Story(ledger[1]).generations[-1].backfills if one.result == "committed"]
+        return {name for one in done for name in one.end["tables"]}
 
     def _sampled(self, process: Popen[bytes]) -> list[dict[str, Any]]:
         outcome = self._run.until(process, FIRST, SAMPLE)
@@ -143,7 +199,7 @@ class Play:
 
     def _announce(self, found: Played) -> None:
         kills = sum(len(case.kills) for case in found.cases)
-        epochs = sum(found.ground.epochs * (2 if case.how == "reset" else 1) + len(case.kills) for case in found.cases)
+        epochs = sum(found.ground.epochs * (1 if case.how == "run" else 2) + len(case.kills) for case in found.cases)
         groups = len(self._groups(found))
         seconds = epochs * self._pace + 5 * groups * self._start_up
         self._teller.say(

@@ -29,8 +29,10 @@ class Wave:
         name = f"{self._name}.fault{number + 1}"
         kills = [(case.name, case.kills[number]) for case in cases]
         resets = [case.name for case in cases if case.how == "reset"]
+        corrections = [case.name for case in cases if case.how == "correct"]
         stopped = [case for case in cases if case.fault == "stopped"]
-        with self._run.application(self._run.orders(name, cases, resets=resets, threads=len(cases)), kills) as process:
+        orders = self._run.orders(name, cases, resets=resets, corrections=corrections, threads=len(cases))
+        with self._run.application(orders, kills) as process:
             self._see_waiting(process, name, cases, number)
             if stopped:
                 self._stop(process, name, stopped)

@@ -23,11 +23,12 @@ from floodmark.connectors.relay.shipping import Shipping, shipping
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.home import Home
-from floodmark.proving.faultplan import undisturbed
+from floodmark.proving.faultplan import CORRECTED, REFERENCE, undisturbed
 from floodmark.proving.play.inbatch import write_expected
-from floodmark.proving.play.orders import SAMPLE, STARTED, Orders
+from floodmark.proving.play.orders import REWRITES, SAMPLE, STARTED, Orders
+from floodmark.proving.play.rewriting import prepare, rewrite
 from floodmark.proving.play.sampling import sample
-from floodmark.proving.scratch import Scratch, copy_of, not_in_batch
+from floodmark.proving.scratch import Scratch, copy_of, corrected_copy, not_in_batch
 from floodmark.redaction import redacted
 from floodmark.spark.rule.run import RuleRun
 from floodmark.spark.session.faults import explained
@@ -56,6 +57,8 @@ class Worker:
         if cases:
             with ThreadPoolExecutor(min(self._orders.threads, len(cases))) as pool:
                 list(pool.map(lambda case: self._case(session, case), cases))
+        if cases and CORRECTED in self._orders.corrections:
+            self._corrected(session)
         session.stop()
 
     def _undisturbed(self, session: SparkSession) -> Sequence[str]:
@@ -73,6 +76,20 @@ class Worker:
         self._write_outcome(SAMPLE, {"code": 0, "streams": [one.facts() for one in found]})
         return list(copies)
 
+    def _corrected(self, session: SparkSession) -> None:
+        """Prepare the rewrites of inputs, and play one without a fault."""
+        rule = self._scratch.rule(self._orders.sampled)
+        try:
+            found = prepare(session, rule, self._scratch)
+            files = self._scratch.rule(REFERENCE).epoch.max_files
+            self._scratch.write_rule(corrected_copy(rule, CORRECTED, self._scratch, files))
+        except Exception as fault:
+            traceback.print_exc()
+            self._write_outcome(REWRITES, _fault(fault))
+            return
+        self._write_outcome(REWRITES, {"code": 0, "streams": [one.facts() for one in found]})
+        self._case(session, CORRECTED)
+
     def _case(self, session: SparkSession, case: str) -> None:
         begun = time.monotonic()
         try:
@@ -80,6 +97,9 @@ class Worker:
             epochs = self._run(session, rule)
             if case in self._orders.resets:
                 self._of(session, rule).reset(keep_output=False)
+            if case in self._orders.corrections:
+                rewrite(rule, self._scratch)
+                epochs += self._run(session, rule)
             found: dict[str, Any] = {"code": 0, "epochs": epochs, "batch": self._batch(session, rule)}
         except Exception as fault:
             traceback.print_exc()

@@ -65,11 +65,11 @@ def check_rewrites(rule: Rule) -> Iterator[Problem]:
         elif stream.on_rewrite != "stop" and rule.rebuild:
             yield field, "expected none with `rebuild: true`: each run reads what the source holds now"
         elif stream.on_rewrite == "correct":
-            yield from ((field, f"expected stop or skip: {why}") for why in _why_not(rule, name))
+            yield from ((field, f"expected stop or skip: {why}") for why in why_not_corrected(rule, name))
 
 
-def _why_not(rule: Rule, name: str) -> Iterator[str]:
-    """The first reason why rewrites of a stream cannot be corrected."""
+def why_not_corrected(rule: Rule, name: str) -> Iterator[str]:
+    """The first reason why rewrites of a stream cannot be corrected, if its kind can say which rows they changed."""
     if rule.streams[name].start != "earliest":
         yield "with another `start` than earliest, the rule has not read all rows that can be removed or changed"
     else:
