@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from support.corrected import flow_of
 from support.flow import RUNNING, START, STATELESS, Flow, event, rows_of
 from support.oracle import ordered, tumbling
 from support.postgres import Server, started
@@ -245,6 +246,18 @@ def test_the_whole_matrix(place: Path, name: str) -> None:
     assert not facts["restricted"]
     if name != "a_class":  # its replays with late rows have no answer in batch
         assert (facts["verdict"], proof.told.exit_code) == ("proven", 0), json.dumps(other, indent=1)
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("form", ["totals", "newest row", "single rows", "sessions", "first row", "join"])
+def test_corrections_of_each_scope_are_killed(place: Path, form: str) -> None:
+    facts = proved(flow_of(place, form, sinks=1), "--only", "backfill.sink.after", "--fault", "killed").facts
+    other = [one for one in facts["copies"] if one["verdict"] != "proven"]
+    assert facts["verdict"] == "proven", json.dumps(other, indent=1)
+    assert facts["faults"]["planned"] == facts["faults"]["fired"] == 1, facts["skipped"]
+    [corrected] = [one for one in facts["copies"] if one["fault"] == "corrected"]
+    assert "the rewrite was corrected" in {check["what"] for check in corrected["checks"]}
 
 
 @pytest.mark.prove
