@@ -88,12 +88,13 @@ class CopyState:
         return sum(one[side]["rows"] for intent in self.corrections for one in intent["rewrites"].values())
 
     def corrected(self) -> list[Row]:
-        """The ledger's facts of each correction: what changed in its sources, what it read, and its results."""
+        """The ledger's facts of each correction: what changed in its sources, what it read, how many results it has."""
         return [
             (
                 str({name: (one["left"], one["came"]) for name, one in sorted(intent["rewrites"].items())}),
                 *(str(intent.get(name)) for name in ("begin", "end", "gaps", "upto", "watermark", "maxima")),
-                *(str(intent.get(name)) for name in ("counts", "restated", "digests", "results")),
+                *(str(intent.get(name)) for name in ("counts", "restated", "digests")),
+                intent["results"]["rows"],
             )
             for intent in self.corrections
         ]
