@@ -44,7 +44,7 @@ class Rewriting:
 
 def prepare(session: SparkSession, rule: Rule, scratch: Scratch) -> list[Rewriting]:
     """Make the inputs that copies are to rewrite, out of the sample, after the undisturbed run."""
-    return [_Prepared(session, scratch, name).make() for name in correctable(rule)]
+    return [_Prepared(session, rule, scratch, name).make() for name in correctable(rule)]
 
 
 def rewrite(rule: Rule, scratch: Scratch) -> None:
@@ -66,10 +66,10 @@ def added(table: str, version: int) -> list[str]:
 class _Prepared:
     """The sample of one stream, as its input before the rewrite, and the files that come with that."""
 
-    def __init__(self, session: SparkSession, scratch: Scratch, name: str):
-        self._session, self._scratch, self._name = session, scratch, name
+    def __init__(self, session: SparkSession, rule: Rule, scratch: Scratch, name: str):
+        self._session, self._rule, self._scratch, self._name = session, rule, scratch, name
         self._sample = scratch.input(name)
-        self._rows = self._left = self._came = 0
+        self._left = self._came = 0
 
     def make(self) -> Rewriting:
         sampled = DeltaTable(self._sample)
@@ -103,7 +103,9 @@ class _Prepared:
         if not Path(dead).exists():
             return rows
         found = self._session.read.format("delta").load(str(dead)).where(F.col("_stream") == self._name)
-        known = {name.lower() for name in found.columns if name not in QUARANTINE_COLUMNS}
+        time = self._rule.streams[self._name].event_time
+        other = {*QUARANTINE_COLUMNS, time.name} if time and time.expr else {*QUARANTINE_COLUMNS}  # it is computed
+        known = {name.lower() for name in found.columns if name not in other}
         text = F.to_json(F.struct(*(quoted(name) for name in sorted(rows.columns) if name.lower() in known)))
         texts = [row[0] for row in found.select(text).distinct().collect()]
         return rows.withColumn(
