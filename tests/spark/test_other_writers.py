@@ -10,11 +10,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from support.corrected import flow_of, proven, same_as_batch
-from support.flow import event
+from support.flow import SCHEMA, event
 from support.rewrites import FIRST, LATER, MORE
 from support.running import run
 
-SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("k", pa.string()), ("v", pa.float64()), ("n", pa.int64())])
 MINUTE = "at >= '2001-01-01T00:01:00Z' AND at < '2001-01-01T00:02:00Z'"
 
 

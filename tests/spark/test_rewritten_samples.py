@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
-from support.flow import Flow, event
+from support.flow import SCHEMA, Flow, event
 from support.oracle import ordered
 
 from floodmark.core.rules.rule import Rule
@@ -22,7 +22,6 @@ from floodmark.proving.play.sampling import commit
 from floodmark.proving.scratch import Scratch, corrected_copy
 
 COMMITS, EACH = 6, 7
-SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("k", pa.string()), ("v", pa.float64()), ("n", pa.int64())])
 ROWS = [event(10 * i, "ab"[i % 2], i / 4, i) for i in range(COMMITS * EACH)]
 # Of seven rows, the first, fourth and seventh leave, and the second comes: in the third commit and in the last.
 LEAVE = [at * EACH + place for at in (2, 5) for place in (0, 3, 6)]

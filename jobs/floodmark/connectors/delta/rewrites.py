@@ -93,8 +93,10 @@ def as_added(
     partitioned = bool(table.metadata().partition_columns)
     sizes: dict[str, int] = {}
     for file in files:
-        if file.get("size") is None:
+        size = file.get("size")
+        if size is None:
             sizes = sizes or sizes_of(before())
+            size = sizes[unquote(file["path"])]
         if partitioned and file.get("partitionValues") is None:
             problem = (
                 f"expected the partition of {file['path']} in the log entry that removes it, found none: its rows "
@@ -104,7 +106,7 @@ def as_added(
         said = {
             "path": file["path"],
             "partitionValues": file.get("partitionValues") or {},
-            "size": sizes[unquote(file["path"])] if file.get("size") is None else file["size"],
+            "size": size,
             "modificationTime": 0,
             "dataChange": True,
         }

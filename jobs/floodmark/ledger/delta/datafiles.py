@@ -232,7 +232,7 @@ def values_of(column: Any) -> list[Any]:
 
 def size_of(table: DeltaTable) -> int:
     """Bytes of the table's live files."""
-    return sum(sizes_of(table).values())
+    return sum(values_of(table.get_add_actions()["size_bytes"]))
 
 
 def sizes_of(table: DeltaTable) -> dict[str, int]:

@@ -10,6 +10,7 @@ from floodmark.proving.judge.compared import Difference, Row, difference, like_o
 
 Verdict = Literal["proven", "unknown", "unfinished", "broken"]
 WORST_FIRST: tuple[Verdict, ...] = ("broken", "unfinished", "unknown", "proven")
+BUSY, NO_RETRY = "exit code 1, another run holds the rule", "no retry was seen"
 EXIT_CODES: dict[Verdict, int] = {"proven": 0, "unknown": 1, "unfinished": 1, "broken": 3}
 
 
@@ -49,32 +50,34 @@ def refused(outcome: dict[str, object] | None) -> Check:
     """Whether a retry was refused while the driver was stopped, not dead."""
     what = "the retry was refused while the stopped driver lived"
     if outcome is None:
-        return Check(what, "unfinished", "no retry was seen")
-    if (outcome["code"], outcome.get("type")) == (1, "Busy"):
-        return Check(what, "proven", "exit code 1, another run holds the rule")
+        return Check(what, "unfinished", NO_RETRY)
+    if _is_busy(outcome):
+        return Check(what, "proven", BUSY)
     return Check(what, "broken", f"exit code {outcome['code']}: {outcome.get('error', 'it worked')}")
 
 
 def shipped_beside(outcome: dict[str, object] | None) -> Check:
     """Whether a retry did its work, or was refused, while a relay was stopped. A relay holds no lock."""
     what = "the retry while the stopped relay lived"
-    if outcome is None:
-        return Check(what, "unfinished", "no retry was seen")
-    if outcome["code"] == 0:
-        return Check(what, "proven", "exit code 0: it shipped in place of the stopped relay")
-    if (outcome["code"], outcome.get("type")) == (1, "Busy"):
-        return Check(what, "proven", "exit code 1, another run holds the rule")
-    return ended(outcome, what)
+    if outcome is not None and _is_busy(outcome):
+        return Check(what, "proven", BUSY)
+    return _worked_beside(outcome, what, "it shipped in place of the stopped relay")
 
 
 def left_beside(outcome: dict[str, object] | None) -> Check:
     """Whether a retry worked while a run was stopped that had computed a correction, which needs no lock."""
     what = "the retry while the stopped run was about to correct"
+    return _worked_beside(outcome, what, "it left the correction to the stopped run")
+
+
+def _worked_beside(outcome: dict[str, object] | None, what: str, how: str) -> Check:
     if outcome is None:
-        return Check(what, "unfinished", "no retry was seen")
-    if outcome["code"] == 0:
-        return Check(what, "proven", "exit code 0: it left the correction to the stopped run")
-    return ended(outcome, what)
+        return Check(what, "unfinished", NO_RETRY)
+    return Check(what, "proven", f"exit code 0: {how}") if outcome["code"] == 0 else ended(outcome, what)
+
+
+def _is_busy(outcome: dict[str, object]) -> bool:
+    return (outcome["code"], outcome.get("type")) == (1, "Busy")
 
 
 def corrected(done: int, left: int, came: int, deferred: int) -> Check:

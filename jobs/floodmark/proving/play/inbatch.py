@@ -19,10 +19,10 @@ from floodmark.core.rules.rule import Expectation, Rule, Sink, Stream
 from floodmark.core.rules.sinks.sinkcolumns import QUARANTINE_COLUMNS
 from floodmark.core.sql.timecolumn import time_column_of
 from floodmark.core.sql.words.lexis import quoted
+from floodmark.ledger.delta.datafiles import added_paths
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.proving.faultplan import REFERENCE
-from floodmark.proving.play.rewriting import added
 from floodmark.proving.scratch import Scratch, by_epoch
 from floodmark.spark.read import lookuprows
 from floodmark.spark.read.rowchecks import tried
@@ -172,7 +172,7 @@ class _Batch:
     def _files(self, place: int, name: str, epochs: Iterable[int]) -> list[str]:
         """Names of the files that these epochs read: one file is one commit."""
         versions = [version for epoch in epochs for version in self._span(epoch, place)]
-        return [path for version in versions for path in added(self._scratch.input(name), version)]
+        return [path for version in versions for path in added_paths(self._scratch.input(name), version)]
 
     def _span(self, epoch: int, place: int) -> range:
         """The versions whose files the epoch read."""

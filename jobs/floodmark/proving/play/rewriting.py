@@ -17,7 +17,7 @@ from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.sinkcolumns import QUARANTINE_COLUMNS
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.ledger.delta import tables
-from floodmark.ledger.delta.damage import actions_of
+from floodmark.ledger.delta.datafiles import added_paths
 from floodmark.ledger.home import Home
 from floodmark.proving.faultplan import REFERENCE
 from floodmark.proving.play.sampling import commit
@@ -53,14 +53,8 @@ def rewrite(rule: Rule, scratch: Scratch) -> None:
         address, newest = rule.streams[name].address, DeltaTable(scratch.fresh(name)).version()
         places = sorted(scratch.coming(name).glob("*"))
         if places and DeltaTable(address).version() == newest:
-            removed = [file for place in places for file in added(address, int(place.name))]
+            removed = [file for place in places for file in added_paths(address, int(place.name))]
             commit(address, newest, [file for place in places for file in _files(place)], removed)
-
-
-def added(table: str, version: int) -> list[str]:
-    """The files that a commit has added to a table."""
-    entry = Path(table, "_delta_log", f"{version:020}.json").read_bytes()
-    return [action["add"]["path"] for action in actions_of(entry) if "add" in action]
 
 
 class _Prepared:
@@ -75,7 +69,7 @@ class _Prepared:
         sampled = DeltaTable(self._sample)
         tables.create(str(self._scratch.fresh(self._name)), sampled.schema().to_json(), {})
         for version in range(1, sampled.version() + 1):
-            files = [Path(self._sample, file) for file in added(self._sample, version)]
+            files = [Path(self._sample, file) for file in added_paths(self._sample, version)]
             if files and version in _rewritten(sampled.version()):
                 files = self._divide(version, files)
             commit(str(self._scratch.fresh(self._name)), version - 1, files)
