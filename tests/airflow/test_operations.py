@@ -105,7 +105,8 @@ def test_every_rule_has_the_form(rules: Path) -> None:
     write(rules, "one")
     params = parse().dags["rule.one"].params
     assert params.dump() == {
-        "operation": "run", "from": None, "to": None, "all": False, "where": None, "stream": None, "set": [],
+        "operation": "run", "from": None, "to": None, "all": False, "lookups": None,
+        "where": None, "stream": None, "set": [],
         "confirm": None,
         "keep_output": False, "dry_run": False, "skip": False, "table": None, "rename_to": None, "as_is": False,
         "drop": None, "leave_others": False,
@@ -129,7 +130,7 @@ def test_each_operation_has_a_section_with_its_fields_and_only_these() -> None:
     assert {name: fields for name, fields in sections.items() if name} == {
         f"Fields of {name}": list(one.params()) for name, one in OPERATIONS.items() if one.params()
     }
-    assert sections["Fields of backfill"] == ["from", "to", "all"]
+    assert sections["Fields of backfill"] == ["from", "to", "all", "lookups"]
     assert sections["Fields of reset"] == ["keep_output"]
 
 
@@ -147,8 +148,8 @@ def test_the_operations_are_offered_with_what_they_do() -> None:
 
 
 FILLED = {
-    "from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z", "all": True, "where": "n = 1", "stream": "events",
-    "set": ["n=1"],
+    "from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z", "all": True, "lookups": "then",
+    "where": "n = 1", "stream": "events", "set": ["n=1"],
     "keep_output": True, "table": "lake/t", "rename_to": "two", "as_is": True, "drop": "all", "leave_others": True,
     "skip": True,
 }  # fmt: skip

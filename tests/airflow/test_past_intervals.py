@@ -18,7 +18,7 @@ from test_dags import write
 from test_operator import arrive, fold_all, spark_submit, task_of
 
 from floodmark.core.protocol.digests import Digest
-from floodmark.core.protocol.records.backfills import Backfill, Backfilled
+from floodmark.core.protocol.records.backfills import Backfill, Backfilled, LookedUp
 from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
@@ -68,19 +68,21 @@ def execute(rule: Rule, given: Any) -> None:
     task.execute(given)
 
 
-def done_by(rule: Rule, home: Path, begin: int, end: int, run: str, text: str | None = None) -> None:
+def done_by(
+    rule: Rule, home: Path, begin: int, end: int, run: str, text: str | None = None, then: tuple[LookedUp, ...] = ()
+) -> None:
     """What a real backfill would leave in the ledger; `text`: hash of the rule by which it was computed."""
     ledger = Ledger.open(Home(home, rule.rule).ledger, run)
     intent = Backfill(number=1, begin=begin, end=end, high=end, upto=0, entry="", column="start", shift=0, counts={},
                       restated={}, digests={}, results=Digest(), rule=rule.to_json(),
-                      rule_hash=text or rule.hash)  # fmt: skip
+                      rule_hash=text or rule.hash, then=then)  # fmt: skip
     ledger.start_backfill(intent)
     ledger.end_backfill(Backfilled(number=1, intent=intent.digest, tables={}, removed={}))
 
 
 def test_a_run_of_a_backfill_covers_the_time_to_the_next_tick(rule: Rule) -> None:
     assert operation_of(rule, context(7)) == Asked(
-        begin=DAY + timedelta(hours=7), end=DAY + timedelta(hours=8), everything=False
+        begin=DAY + timedelta(hours=7), end=DAY + timedelta(hours=8), everything=False, lookups=None
     )
     assert [operation_of(rule, context(7, kind)) for kind in ("scheduled", "manual", "asset_triggered")] == [None] * 3
 
@@ -141,6 +143,16 @@ def test_what_an_earlier_text_of_the_rule_has_computed_is_not_what_was_asked_for
     assert (fake_path / "arguments").exists()
 
 
+def test_one_that_joined_other_versions_of_lookup_tables_is_not_what_was_asked_for(
+    rule: Rule, place: Path, fake_path: Path
+) -> None:
+    spark_submit(fake_path, "exit 0")
+    then = (LookedUp(first=1, upto=1, lookups={}),)
+    done_by(rule, place / "home", START + 7 * HOUR, START + 8 * HOUR, "b1.try1", then=then)
+    with pytest.raises(AirflowException, match="backfill ended, but the rule's ledger has none by this run"):
+        execute(rule, context(7))
+
+
 def test_where_no_window_starts_it_is_skipped_and_what_is_not_final_is_refused(rule: Rule, fake_path: Path) -> None:
     spark_submit(fake_path, "exit 0")
     often = rule.model_copy(update={"schedule": "*/15 * * * *"})
@@ -170,7 +182,7 @@ def test_where_clocks_are_set_back_the_half_hour_that_goes_backwards_is_skipped(
     monkeypatch.setattr(backfills, "zoned", lambda *_: False)
     monkeypatch.setattr(backfills, "starting_in", lambda _, *bounds: bounds)
     asked: list[int] = []
-    monkeypatch.setattr(backfills, "requested_interval", lambda _rule, _head, begin, end, _: asked.append(end - begin))
+    monkeypatch.setattr(backfills, "requested_interval", lambda _rule, _head, begin, end, *_: asked.append(end - begin))
     of_airflow(half, day).preview(half)
     with pytest.raises(AirflowSkipException, match="no window starts"):
         of_airflow(half, day + timedelta(minutes=30)).preview(half)
@@ -195,6 +207,10 @@ def test_the_form_asks_for_an_interval_and_a_dry_run_needs_no_row(rule: Rule, fa
     words = (fake_path / "arguments").read_text().splitlines()
     assert {"--yes", "--all", "--dry-run"} < {*words}
     assert not {"--from", "--to", "--align"} & {*words}
+    with pytest.raises(AirflowFailException, match="lookups: expected now or then, found '--all'"):
+        execute(rule, context(0, "manual", **asked | {"lookups": "--all"}))
+    with pytest.raises(AirflowFailException, match="with its lookup tables as each epoch read them: it has none"):
+        execute(rule, context(0, "manual", **asked | {"lookups": "then"}))
     with pytest.raises(AirflowFailException, match=r"from: expected a time.*found '; rm'"):
         execute(rule, context(0, "manual", **asked | {"from": "; rm"}))
     for name, beyond in (("from", "0001-01-01T00:00:00+14:00"), ("to", "9999-12-31T23:59:59-12:00")):

@@ -33,9 +33,9 @@ def abandon(spark: SparkSession, flow: Flow, readers: Readers | None = None) -> 
     return RuleRun(spark, flow.rule(), flow.home, "test", lambda _: None).abandon(readers or {})
 
 
-def backfill(spark: SparkSession, flow: Flow, begin: int, end: int) -> BackfillResult:
-    """Of an interval of event time, in microseconds."""
-    return _backfill_job(spark, flow).backfill(_interval(flow, begin, end), 0, lambda _: None)
+def backfill(spark: SparkSession, flow: Flow, begin: int, end: int, then: bool = False) -> BackfillResult:
+    """Of an interval of event time, in microseconds. then: with lookup tables as each epoch read them."""
+    return _backfill_job(spark, flow).backfill(_interval(flow, begin, end, then), 0, lambda _: None)
 
 
 def rehearse_backfill(spark: SparkSession, flow: Flow, begin: int, end: int) -> BackfillResult:
@@ -53,10 +53,10 @@ def backfill_killed(spark: SparkSession, flow: Flow, begin: int, end: int, point
         _ = backfill(spark, flow, begin, end)
 
 
-def backfill_all(spark: SparkSession, flow: Flow) -> BackfillResult:
-    """Of everything."""
+def backfill_all(spark: SparkSession, flow: Flow, then: bool = False) -> BackfillResult:
+    """Of everything. then: as in `backfill`."""
     rule = flow.rule()
-    return _backfill_job(spark, flow).backfill(lambda head: requested_whole(rule, head), 0, lambda _: None)
+    return _backfill_job(spark, flow).backfill(lambda head: requested_whole(rule, head, then), 0, lambda _: None)
 
 
 def rehearse_all(spark: SparkSession, flow: Flow) -> BackfillResult:
@@ -68,9 +68,9 @@ def _backfill_job(spark: SparkSession, flow: Flow) -> RuleRun:
     return RuleRun(spark, flow.rule(), flow.home, "backfill", lambda _: None)
 
 
-def _interval(flow: Flow, begin: int, end: int) -> Callable[[Head], Interval]:
+def _interval(flow: Flow, begin: int, end: int, then: bool = False) -> Callable[[Head], Interval]:
     rule = flow.rule()
-    return lambda head: requested_interval(rule, head, begin, end, str)
+    return lambda head: requested_interval(rule, head, begin, end, str, then)
 
 
 def computed_beside(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from floodmark.audit.effects.carried import complete_backfill
-from floodmark.audit.ledger.balance import refilled
+from floodmark.audit.ledger.balance import looked_up, refilled
 from floodmark.audit.ledger.generations import Backfill, Epoch, Generation
 
 RULE = json.dumps({"streams": {"a": {}, "b": {}}, "sinks": []})
@@ -111,3 +111,36 @@ def test_state_is_named_and_a_sink_that_is_new_is_not(tables: dict[str, int], wh
     sinks = {"sink/x": {}, "sink/new": {}}
     found = complete_backfill(done, sinks, {"sink/x", "state/slices"})
     assert [one.what for one in found] == what
+
+
+def pins(version: int) -> dict[str, Any]:
+    return {"cities": {"table": "t", "version": version}}
+
+
+@pytest.mark.parametrize(
+    ("first", "upto", "version", "known"),
+    [
+        (1, 1, 5, True),
+        (2, 3, 6, True),
+        (2, 4, 6, True),  # epoch 4 was taken back
+        (5, 5, 7, True),
+        (1, 1, 6, False),
+        (1, 2, 6, False),
+        (3, 5, 6, False),
+        (4, 4, 6, False),
+        (6, 6, 7, False),
+        (0, 0, 5, False),
+    ],
+)
+def test_versions_of_lookup_tables_are_those_that_epochs_have_read(
+    first: int, upto: int, version: int, known: bool
+) -> None:
+    read = {1: (5, "committed"), 2: (6, "committed"), 3: (6, "committed"), 4: (7, "abandoned"), 5: (7, "committed")}
+    epochs = [
+        Epoch(1, number, {"lookups": pins(its)}, "hash", 1, {}, result, {}, before={})
+        for number, (its, result) in read.items()
+    ]
+    named = {"first": first, "upto": upto, "lookups": pins(version)}
+    backfill = Backfill(1, 1, {"upto": 5, "then": [named]}, "hash", 1, {}, "committed", {}, epoch=5)
+    fault = f"it reads lookup tables in versions that epochs {first} to {upto} have not read"
+    assert list(looked_up(backfill, epochs)) == ([] if known else [fault])

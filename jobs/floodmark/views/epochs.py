@@ -62,7 +62,7 @@ def _backfill(rows: list[Row], zone: bool) -> dict[str, Any]:
         return {"backfill": None}
     intent, done = Backfill.model_validate_json(rows[0].body), rows[-1].kind == "backfilled"
     said: dict[str, Any] = {"number": intent.number, **extent(intent, zone), "upto": intent.upto}
-    said |= {"gaps": len(intent.gaps), "keys": intent.most_keys}
+    said |= {"gaps": len(intent.gaps), "keys": intent.most_keys, "lookups": intent.joined}
     said["restated"] = intent.restated
     said["rewrites"] = {name: _rewritten(one) for name, one in intent.rewrites.items()}
     result = ("corrected" if intent.rewrites else "backfilled") if done else "open"

@@ -117,7 +117,9 @@ def _pinned(reader: Reader, head: Head) -> Need:
     pinned = head.pinned.get(reader.name)
     if pinned is None or pinned.table != _id(reader.sink):
         return Need()
-    return Need(versions=frozenset({pinned.version}), readers=(f"{reader.text()} at version {pinned.version}",))
+    versions = head.backfill.versions_of(reader.name) if head.backfill and not head.open else {pinned.version}
+    readers = tuple(f"{reader.text()} at version {version}" for version in sorted(versions))
+    return Need(versions=frozenset(versions), readers=readers)
 
 
 def _to_land(reader: Reader, rule: Rule, root: Path) -> Need:

@@ -17,7 +17,7 @@ from floodmark.core.lifecycle.backfills import EVERYTHING, requested_interval, r
 from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.rules.file.schedule import UPSTREAM
 from floodmark.views.formats import iso
-from floodmark_airflow.triggers.fields import Field, Flag, Params, asks
+from floodmark_airflow.triggers.fields import Field, Flag, Params, Text, asks
 from floodmark_airflow.triggers.operations import Operation, ledger_of
 
 if TYPE_CHECKING:
@@ -51,6 +51,19 @@ class Time(Field):
         return [] if value is None else [f"--{self.name}", value.isoformat()]
 
 
+class Joined(Text):
+    """Which versions of lookup tables; an option of the command has its name."""
+
+    versions: ClassVar = ("now", "then")
+    schema: ClassVar = {"enum": [None, *versions]}
+
+    def read(self, rule: Rule, params: Params) -> str | None:
+        found = super().read(rule, params)
+        if found not in (None, *self.versions):
+            raise AirflowFailException(f"{self.name}: expected now or then, found {found!r}")
+        return None if found is None else str(found)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Backfill(Operation):
     """Recomputes [begin, end) of event time, or everything."""
@@ -60,6 +73,9 @@ class Backfill(Operation):
     begin: datetime | None = asks(Time("from", "the start of the interval (inclusive); needed unless `all`"))
     end: datetime | None = asks(Time("to", "the end of the interval (exclusive); needed unless `all`"))
     everything: bool = asks(Flag("all", "recompute all results, in place of an interval"))
+    lookups: str | None = asks(
+        Joined("lookups", "read lookup tables as they are now (default), or then: as each epoch read them")
+    )
 
     def arguments(self) -> list[str]:
         return [*([] if self.everything else ["--align"]), *super().arguments()]
@@ -70,15 +86,24 @@ class Backfill(Operation):
         ledger = ledger_of(rule)
         head = head_now(ledger.begun, rule, ledger.id)
         if self.everything and self.begin is None and self.end is None:
-            requested_whole(rule, head)
-            return "recomputing everything"
+            requested_whole(rule, head, self.then)
+            return f"recomputing everything{self._joined}"
         self._check_bounds()
         begin, end = self._starts(rule, head)
         if begin == end or self._set_back(begin, end):
             raise AirflowSkipException(f"no window starts from {self.begin} to before {self.end}")
         zone = zoned(rule, head)
-        requested_interval(rule, head, begin, end, lambda at: str(iso(at, zone)))
-        return f"recomputing {iso(begin, zone)} to {iso(end, zone)}"
+        requested_interval(rule, head, begin, end, lambda at: str(iso(at, zone)), self.then)
+        return f"recomputing {iso(begin, zone)} to {iso(end, zone)}{self._joined}"
+
+    @property
+    def then(self) -> bool:
+        """Whether lookup tables are read as each epoch read them."""
+        return self.lookups == "then"
+
+    @property
+    def _joined(self) -> str:
+        return ", with lookup tables as each epoch read them" if self.then else ""
 
     def _check_bounds(self) -> None:
         given = [name for name, at in (("from", self.begin), ("to", self.end), ("all", self.everything)) if at]
@@ -104,9 +129,11 @@ class Backfill(Operation):
         ledger = ledger_of(rule)
         rows = [row for row in ledger.rows if row.generation == ledger.begun.generation]
         begun = [json.loads(row.body) for row in rows if row.kind == "backfill"]
-        asked = (*self._starts(rule, ledger.begun), rule.hash)
+        asked = (*self._starts(rule, ledger.begun), rule.hash, self.then)
         own = [one for one in begun if "rewrites" not in one]  # a correction is no backfill that somebody asked for
-        meant = {one["number"] for one in own if (one["begin"], one["end"], one["rule_hash"]) == asked}
+        meant = {
+            one["number"] for one in own if (one["begin"], one["end"], one["rule_hash"], bool(one.get("then"))) == asked
+        }
         numbers = [json.loads(row.body)["number"] for row in rows if row.kind == "backfilled" and row.run in tries]
         found = [number for number in numbers if number in meant]
         return f"backfill {found[-1]} is committed" if found else None
@@ -114,7 +141,7 @@ class Backfill(Operation):
 
 def of_airflow(rule: Rule, at: datetime, dry_run: bool = False) -> Backfill:
     """The operation of a run of Airflow's own backfill with this logical date."""
-    return Backfill(begin=_plain(at), end=_plain(_next_tick(rule, at)), everything=False, dry_run=dry_run)
+    return Backfill(begin=_plain(at), end=_plain(_next_tick(rule, at)), everything=False, lookups=None, dry_run=dry_run)
 
 
 def _plain(at: datetime) -> datetime:

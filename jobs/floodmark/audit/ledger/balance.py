@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 from floodmark.audit.evidence import Finding
@@ -45,9 +46,21 @@ def refilled(generation: Generation) -> Iterator[Finding]:
         if not 0 <= upto <= backfill.epoch:
             whats: Iterable[str] = [f"it claims to have read as of epoch {upto}, but follows epoch {backfill.epoch}"]
         else:
-            whats = _refilled(backfill, _statuses(generation, backfill), late_at[upto])
+            whats = chain(
+                _refilled(backfill, _statuses(generation, backfill), late_at[upto]),
+                looked_up(backfill, generation.epochs),
+            )
         for what in whats:
             yield Finding("broken", f"backfill {backfill.number}: {what}", backfill.generation, backfill.epoch)
+
+
+def looked_up(backfill: Backfill, epochs: Sequence[Epoch]) -> Iterator[str]:
+    """Of a backfill with lookup tables as epochs read them: epochs that have read other versions than it says."""
+    for one in backfill.intent.get("then", ()):
+        first, upto = one["first"], one["upto"]
+        meant = [epoch for epoch in epochs if first <= epoch.number <= upto and epoch.result == "committed"]
+        if not meant or any(epoch.intent["lookups"] != one["lookups"] for epoch in meant):
+            yield f"it reads lookup tables in versions that epochs {first} to {upto} have not read"
 
 
 def deferred(generation: Generation) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +38,13 @@ BECOMES = (
 )
 
 
+class Joined(StrEnum):
+    """The versions of lookup tables that results are joined with."""
+
+    now = "now"
+    then = "then"
+
+
 def backfill(
     name: options.RuleName,
     begin: Annotated[
@@ -52,6 +60,10 @@ def backfill(
     everything: Annotated[
         bool, typer.Option("--all", help="Recompute all results, in place of an interval. Works for any kind of rule.")
     ] = False,
+    lookups: Annotated[
+        Joined,
+        typer.Option(help="Read lookup tables as they are now, or as they were then: as each epoch read them."),
+    ] = Joined.now,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and exit.")] = False,
     cascade: rehearsals.CascadeOption = False,
     page: rehearsals.PageOption = None,
@@ -88,7 +100,7 @@ def backfill(
     from floodmark.core.lifecycle.zones import micros_of, zoned
 
     rehearsals.check_shown(dry_run, cascade, page)
-    bounds = _bounds(begin, end, everything, align)
+    bounds, then = _bounds(begin, end, everything, align), lookups is Joined.then
     rule, ledger, head = begun(rules, home.absolute(), name)
     head = head_now(head, rule, ledger.id)
     check_living(head, name)
@@ -102,8 +114,8 @@ def backfill(
     def wanted(now: Head) -> Interval:
         check_text(rule, head, now)
         if bounds is None:
-            return requested_whole(rule, now)
-        return requested_interval(rule, now, low, high, lambda at: str(iso(at, zone)))
+            return requested_whole(rule, now, then)
+        return requested_interval(rule, now, low, high, lambda at: str(iso(at, zone)), then)
 
     wanted(head)
     readers = rulechange.downstream([str(sink.address) for sink in rule.sinks if sink.address], rules, name)
@@ -149,7 +161,8 @@ def _nothing(name: str, as_json: bool) -> None:
     if as_json:
         counts = dict.fromkeys(("read", "filtered", "dropped", "folded", "dead", "restated"), 0)
         return output.print_json({"rule": name, "done": False, "backfill": None, "from": None, "to": None,
-                                "all": False, "epoch": None, **counts, "sinks": {}, "downstream": []})  # fmt: skip
+                                "all": False, "lookups": None, "epoch": None, **counts, "sinks": {},
+                                "downstream": []})  # fmt: skip
     return output.say(f"{name}: no window starts in this interval: there is nothing to recompute")
 
 
@@ -181,6 +194,7 @@ def _facts(rule: Rule, put: BackfillResult, done: bool, zone: bool) -> dict[str,
         "backfill": intent.number if done else None,
         **extent(intent, zone),
         "keys": intent.most_keys,
+        "lookups": intent.joined,
         "epoch": intent.upto,
         **counts,
         "restated": sum(intent.restated.values()),
@@ -197,6 +211,8 @@ def _report(facts: dict[str, Any]) -> None:
     restated = f"; {facts['restated']} of these rows had been late" if facts["restated"] else ""
     read = f"{facts['folded']} rows of epochs up to {facts['epoch']} processed{restated}"
     output.say(f"{facts['rule']}: {_what(facts)}: {read}")
+    if facts["lookups"] == "then":
+        output.say("lookup tables are read as each epoch read them")
     for sink, rows in facts["sinks"].items():
         rehearsals.say_sink(sink, rows)
     rehearsals.say_steps(facts.get("cascade"))

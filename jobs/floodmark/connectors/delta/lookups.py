@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from floodmark.connectors.columns import refuse_window_column
 from floodmark.connectors.delta.opening import open_existing
@@ -14,11 +18,10 @@ from floodmark.core.text.tablenames import about
 from floodmark.errors import HistoryGone, Refused, WrongColumn
 from floodmark.ledger.delta import tablelog, tables
 from floodmark.ledger.delta.committimes import commit_times
+from floodmark.ledger.delta.datafiles import file_faults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from deltalake import DeltaTable
 
     from floodmark.core.rules.rule import Lookup, Rule
 
@@ -59,6 +62,14 @@ class LookupTable:
                 f"expected version {pinned.version} of the table with id {pinned.table}, found {found.version} of "
                 f"{found.table}: it was recreated or restored. Restore the table, or start over with `floodmark reset`"
             )
+
+    def check_readable(self, version: int) -> None:
+        """Raise HistoryGone unless a version's log and files are there."""
+        fault = f"version {version} is no longer in its log"
+        with suppress(OSError, DeltaError):
+            fault = next(file_faults(DeltaTable(self.address, version=version)), "")
+        if fault:
+            raise self._gone(f"expected version {version}, which epochs have read, but {fault}: restore it")
 
     def _gone(self, problem: str) -> HistoryGone:
         return HistoryGone(about(f"lookup {self.name}", self.address, problem))

@@ -6,12 +6,13 @@ no later epoch writes results, so it may be computed at one time and replaced at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from floodmark.core.protocol.places import PREFIX, places_of
 from floodmark.core.protocol.records.backfills import Gaps, Restated
 from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.lookedup import SameVersions
 from floodmark.core.rules.checks.recomputing import (
     Scope,
     has_keys,
@@ -27,6 +28,7 @@ from floodmark.core.sql.windows import Grid, Reach, grids
 from floodmark.core.text.addresses import location
 from floodmark.errors import Refused, RunFailed
 
+MOST_VERSIONS = 100  # each is a query of its own in Spark's plan
 NO_COLUMN = TimeColumn("")  # of results whose interval no column shows
 EVER = 1 << 62  # microseconds: later than any event time
 Shown = Callable[[int], str]  # a time as people read it
@@ -38,7 +40,7 @@ class Interval:
 
     gaps: intervals in between, in order, whose results stay as they are. time_column: the column that shows their time.
     window: None for a rule without windows of a fixed size. final: whether no later epoch writes to it. whole: it is of
-    all results, of any time, or of none.
+    all results, of any time, or of none. then: lookup tables are read as each epoch read them, else as they are now.
     """
 
     begin: int
@@ -50,6 +52,7 @@ class Interval:
     final: bool
     gaps: Gaps = ()
     whole: bool = False
+    then: bool = False
 
     @classmethod
     def of(cls, rule: Rule, begin: int, end: int, final: bool = False) -> Interval:
@@ -84,16 +87,16 @@ def starting_in(rule: Rule, begin: int, end: int) -> tuple[int, int]:
     return window.start_from(begin), window.start_from(end)
 
 
-def requested_interval(rule: Rule, head: Head, begin: int, end: int, shown: Shown) -> Interval:
+def requested_interval(rule: Rule, head: Head, begin: int, end: int, shown: Shown, then: bool = False) -> Interval:
     """The interval, if it can be replaced beside live runs. Raises Refused, with the alternatives.
 
-    Of a rule that is recomputed by key it is one of rows, whose keys' results are replaced.
+    Of a rule that is recomputed by key it is one of rows, whose keys' results are replaced. then: as in `Interval`.
     """
     if begin >= end:
         raise Refused(
             f"expected --from before --to, found {shown(begin)} and {shown(end)}: name an interval that is not empty"
         )
-    requested_whole(rule, head)
+    requested_whole(rule, head, then)
     reason = next(_why_not(rule, head), None)
     if reason is not None:
         raise Refused(
@@ -108,18 +111,27 @@ def requested_interval(rule: Rule, head: Head, begin: int, end: int, shown: Show
     final = is_final(rule, interval.high, head.watermark)
     if window is not None and not final:
         raise Refused(_not_final(rule, interval, rule.late_below(head.watermark), shown))
-    return replace(interval, final=final)
+    return replace(interval, final=final, then=then)
 
 
-def requested_whole(rule: Rule, head: Head) -> Interval:
-    """All results, if they can be replaced beside live runs. Raises Refused, with the alternatives."""
+def requested_whole(rule: Rule, head: Head, then: bool = False) -> Interval:
+    """All results, if they can be replaced beside live runs. Raises Refused, with the alternatives.
+
+    then: as in `Interval`.
+    """
     reason = next(_why_not_all(rule, head), None)
     if reason is not None:
         raise Refused(
             f"rule {rule.rule} cannot be backfilled: {reason}. Instead, `floodmark reset {rule.rule}` recomputes "
             "everything from the start of the input. So does a second rule with another name and new sinks"
         )
-    return EVERYTHING
+    why_not = next(_why_not_then(rule, head), None) if then else None
+    if why_not is not None:
+        raise Refused(
+            f"rule {rule.rule} cannot be backfilled with its lookup tables as each epoch read them: {why_not}. Leave "
+            "out `lookups` to read them as they are now"
+        )
+    return replace(EVERYTHING, then=then)
 
 
 def scope_now(rule: Rule, head: Head) -> Scope:
@@ -156,6 +168,40 @@ def _why_not_all(rule: Rule, head: Head) -> Iterator[str]:
     yield from reasons_for_all(rule)
     yield from _of_new_sinks(rule, head)
     yield from reasons_in_sinks(rule, head, Scope.ALL)
+
+
+def _why_not_then(rule: Rule, head: Head) -> Iterator[str]:
+    """The reasons why it is unknown which versions of lookup tables a result was computed with."""
+    query = rule.query
+    if not query.lookups:
+        yield "it has none"
+    elif query.running or query.top or query.collected or query.lasts:
+        yield "a result depends on rows of several epochs, each joined as of its own"
+    elif head.is_rewritten and not query.windows:
+        yield "rows of its sources were changed since, and nothing says which epoch has read those that are there now"
+
+
+def may_have_written(rule: Rule, interval: Interval, epochs: SameVersions) -> bool:
+    """Whether the epochs may have written results of the interval.
+
+    A result of a window becomes final when the watermark is past its rows, and those of the other side of a join.
+    """
+    if not rule.query.windows:
+        return interval.whole or (epochs.newest is not None and interval.low <= epochs.newest)
+    if epochs.high is None:
+        return False
+    latest = interval.high + _waiting(rule)
+    return interval.begin <= epochs.high and (epochs.low is None or epochs.low <= latest)
+
+
+def check_versions(rule: Rule, epochs: Sequence[SameVersions]) -> None:
+    """Raise Refused if epochs with results of an interval have read too many versions of its lookup tables."""
+    if len(epochs) > MOST_VERSIONS:
+        raise Refused(
+            f"rule {rule.rule}: the epochs of this interval have read {len(epochs)} different versions of the lookup "
+            f"tables; expected at most {MOST_VERSIONS}. Backfill shorter intervals one by one, or leave out `lookups` "
+            "to read the tables as they are now"
+        )
 
 
 def _of_new_sinks(rule: Rule, head: Head) -> Iterator[str]:

@@ -7,7 +7,7 @@ again without Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -76,6 +76,18 @@ def digest_of(rows: int, high: int | None, low: int | None, floats: dict[str, Fl
     """A digest from sums of the hashes' halves, each less MIDDLE; None: there is no row."""
     halves = (str((half or 0) + rows * MIDDLE) for half in (high, low))
     return Digest(rows=rows, high=next(halves), low=next(halves), floats=floats)
+
+
+def combined(parts: Iterable[Mapping[str, Digest]]) -> dict[str, Digest]:
+    """By name, the digests of the rows of all parts together; of columns that are in the hashes."""
+    found: dict[str, Digest] = {}
+    for part in parts:
+        for name, digest in part.items():
+            before = found.get(name, Digest())
+            assert not (before.floats or digest.floats)
+            sums = (str(int(one) + int(other)) for one, other in ((before.high, digest.high), (before.low, digest.low)))
+            found[name] = Digest(rows=before.rows + digest.rows, high=next(sums), low=next(sums))
+    return found
 
 
 def _close(one: str, other: str, within: float) -> bool:

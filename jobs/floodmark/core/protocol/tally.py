@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from floodmark.core.protocol.expectations import failing
 from floodmark.core.protocol.records.backfills import Backfill
-from floodmark.core.protocol.records.rows import PARTS, Commit, Lost, Row
+from floodmark.core.protocol.records.rows import PARTS, Commit, Counts, Failed, Lost, Row
 
 COUNTS = ("read", "filtered", "dropped", "folded", "late", "dead", "rejected", "lost", "output")
 
@@ -31,6 +31,17 @@ class Ended:
     watermark: int | None = None
     seconds: float | None = None
     failed: dict[str, int] = field(default_factory=dict)
+
+
+def of_both(one: Mapping[str, Counts], other: Mapping[str, Counts]) -> dict[str, Counts]:
+    """By stream, the counts of the rows of both."""
+    return {name: _of_both(counts, other[name]) for name, counts in one.items()}
+
+
+def _of_both(one: Counts, other: Counts) -> Counts:
+    names = {**one.expected, **other.expected}
+    expected = {name: one.expected.get(name, Failed()) + other.expected.get(name, Failed()) for name in names}
+    return Counts(**{name: getattr(one, name) + getattr(other, name) for name in PARTS}, expected=expected)
 
 
 def ended(rows: Iterable[Row]) -> list[Ended]:

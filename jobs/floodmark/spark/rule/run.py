@@ -315,12 +315,13 @@ def _nowhere(line: str) -> Rewrite:
 
 def _is_requested(found: BackfillResult, rule: Rule, interval: Interval) -> bool:
     same = (found.intent.begin, found.intent.end) == (interval.begin, interval.end)
+    same &= bool(found.intent.then) == interval.then
     return same and found.intent.rule == rule.to_json() and not found.intent.rewrites
 
 
 def _computed(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
     """The interval, all that its rows' keys have, or everything, as the rule is recomputed."""
     if interval.whole:
-        return everything.compute(session, plan, home, head)
+        return everything.compute(session, plan, home, head, interval)
     compute = bykey.compute if has_keys(plan.rule) else backfilling.compute
     return compute(session, plan, home, head, interval)

@@ -88,6 +88,14 @@ class Rewritten(Rewrite):
     came: Digest
 
 
+class LookedUp(Record):
+    """The version of each lookup table that epochs in a row, from `first` to `upto`, have read."""
+
+    first: int
+    upto: int
+    lookups: dict[str, Pinned]
+
+
 class Replaced(Record):
     """The rows of a state table that a correction replaces: `column` in [begin, end), microseconds."""
 
@@ -104,6 +112,7 @@ class Backfill(Restated):
     stream, those of them that had been late. digests: of each stream's folded rows, in their event time alone; results:
     of the results; taken: of those that a sink takes, by the ledger's name, if it does not take all of them unchanged,
     and of the rows that a state table gets. expected: as in a commit. engine, lookups: as in an intent.
+    then: the versions that epochs have read, in whose place none of `lookups` is read; oldest first.
 
     A correction also has: rewrites, by stream. state: what is replaced there, by the ledger's name. maxima, log_sums:
     as in a commit, once it has taken effect; log_sums in formats up to 9 only, where the correction itself moves the
@@ -128,12 +137,18 @@ class Backfill(Restated):
     expected: dict[str, Failed] = Field(default_factory=dict, exclude_if=operator.not_)
     engine: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
     lookups: dict[str, Pinned] = Field(default_factory=dict, exclude_if=operator.not_)
+    then: tuple[LookedUp, ...] = Field(default=(), exclude_if=operator.not_)
     rewrites: dict[str, Rewritten] = Field(default_factory=dict, exclude_if=operator.not_)
     state: dict[str, Replaced] = Field(default_factory=dict, exclude_if=operator.not_)
     maxima: dict[str, int | None] = Field(default_factory=dict, exclude_if=operator.not_)
     log_sums: LogSums = Field(default_factory=dict, exclude_if=operator.not_)
     keys: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
     of_keys: bool = Field(default=False, exclude_if=operator.not_)
+
+    @property
+    def joined(self) -> str | None:
+        """With lookup tables as they were `then` or are `now`; None: it looks nothing up."""
+        return "then" if self.then else "now" if self.lookups else None
 
     @property
     def digest(self) -> str:
@@ -143,6 +158,10 @@ class Backfill(Restated):
     def of(self, sink: str) -> Digest:
         """The digest of the results that a sink takes; `sink`: the ledger's name."""
         return self.taken.get(sink, self.results)
+
+    def versions_of(self, lookup: str) -> set[int]:
+        """The versions of a lookup table that it reads."""
+        return {one[lookup].version for one in [self.lookups, *(one.lookups for one in self.then)] if lookup in one}
 
     @property
     def most_keys(self) -> int | None:

@@ -36,7 +36,8 @@ from floodmark.core.rules.rule import Rule
 # addresses of sinks' tables that have moved. 8: abandoned epochs, failed checks, an attempt's engine. 9: corrections,
 # commits that were passed over; rows that were forgotten; rows that a target gets after all. 10: rewrites that are
 # corrected later. 11: backfills of everything. 12: backfills by key that read the rows of touched keys alone.
-FORMAT = 12
+# 13: backfills that read lookup tables as each epoch read them.
+FORMAT = 13
 # A ledger that cannot be read cannot be reset either, because the reset is written into it.
 RESTORE = (
     "restore the ledger from a copy of the home. If there is none, start over: remove the rule's folder in the home, "

@@ -34,7 +34,8 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.places import TableName, name_at
 from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Replaced, Restated, Rewritten
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import LogSums, Pinned, Written
+from floodmark.core.protocol.records.lookedup import SameVersions
+from floodmark.core.protocol.records.rows import Counts, LogSums, Pinned, Written
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.rules.sinks.upserts import Effect
 from floodmark.core.sql.timecolumn import TimeColumn
@@ -42,15 +43,15 @@ from floodmark.errors import ReplayDiffers
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.fold.fold import Folded, Moment
-from floodmark.spark.read import lookuprows
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.expectationchecks import check_results
+from floodmark.spark.rule.backfill import asread
+from floodmark.spark.rule.backfill.asread import Input
 from floodmark.spark.rule.backfill.rereading import at_hand, living_in, read_rows, restated_rows, spelt
 from floodmark.spark.rule.backfill.taking import taken
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.generation import Plan, sites_of
-from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import without_rows
 from floodmark.spark.session.parallel import side_by_side
 from floodmark.spark.session.session import engine_of
@@ -109,22 +110,26 @@ def computed(
 ) -> Recomputed:
     """The results of an interval from the sources at the head's offsets, whatever the ledger's own head.
 
-    lookups: the versions of lookup tables to read.
+    lookups: the versions of lookup tables to read, unless the interval is of what each epoch has read.
     """
     low = None if interval.low == interval.begin else interval.low
     span = Restated(
         begin=interval.begin, end=interval.end, low=low, high=interval.high, upto=head.epoch, gaps=interval.gaps
     )
-    read, changed = at_hand(read_rows(session, plan, home, head, span)), correction is not None or head.is_rewritten
-    batch, counts = living_in(read, session, plan, home, head, span, changed)
-    lookuprows.show(session, plan.rule, lookups, lambda: span.first)
-    results = check_results(
-        _results(session, plan, batch, interval, head.watermark), plan.expectations, plan.rule.rule, session
-    )
+    held: list[DataFrame] = []
+    changed = correction is not None or head.is_rewritten
+
+    def read(epochs: SameVersions | None) -> tuple[Batch, dict[str, Counts]]:
+        found = at_hand(read_rows(session, plan, home, head, span, epochs))
+        held.append(found)
+        return living_in(found, session, plan, home, head, span, changed, epochs)
+
+    of = asread.read_input(plan, home, head, interval, lookups, read)
+    results = check_results(_results(session, plan, of, interval), plan.expectations, plan.rule.rule, session)
     assert results.rows is not None
     rows = results.rows.persist(StorageLevel.MEMORY_AND_DISK)
     with_fit_partitions(rows, plan, session)
-    state = {} if correction is None else _state(session, plan, batch, head)
+    state = {} if correction is None else _state(session, plan, of.batches[0], head)
     sinks = {name_at(head, at): at for at in plan.sinks}
     found = {name: taken(plan, at, rows, head.generation, head.epoch) for name, at in sinks.items()} | state
     intent = intended(
@@ -135,16 +140,17 @@ def computed(
         correction,
         column=_named(plan, interval.time_column),
         shift=interval.time_column.shift,
-        counts=counts,
+        counts=of.counts,
         restated=restated_rows(session, plan, home, head, span),
-        digests=batch.digests,
+        digests=of.digests,
         results=Digesting(plan.output).of(rows),
         taken={name: Digesting(one.schema).of(one) for name, one in found.items() if one is not rows},
         expected=results.counts,
         lookups=lookups,
+        then=of.then,
     )
     replaced = _spans(plan, intent, sinks)
-    return Recomputed(session, plan, intent, sinks, found, replaced, [read, rows, *state.values()])
+    return Recomputed(session, plan, intent, sinks, found, replaced, [*held, rows, *state.values()])
 
 
 def intended(
@@ -170,11 +176,12 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Reco
     assert recorded is not None
     column = TimeColumn(recorded.column, recorded.shift)
     bounds = (recorded.begin, recorded.end, recorded.first, recorded.high)
-    interval = Interval(*bounds, column, window_of(plan.rule), final=True, gaps=recorded.gaps)
+    window, then = window_of(plan.rule), bool(recorded.then)
+    interval = Interval(*bounds, column, window, final=True, gaps=recorded.gaps, then=then)
     check_sources(plan.rule, home, head)  # epochs may have come between, and have read more than the backfill
     correction = correction_of(recorded) if recorded.rewrites else None
-    then = head_of(recorded, head)
-    return as_intended(recorded, computed(session, plan, home, then, interval, recorded.lookups, correction))
+    found = computed(session, plan, home, head_of(recorded, head), interval, recorded.lookups, correction)
+    return as_intended(recorded, found)
 
 
 def head_of(recorded: Backfill, head: Head) -> Head:
@@ -244,17 +251,13 @@ def replace_interval(done: Recomputed, home: Home, ledger: Ledger) -> BackfillRe
     )
 
 
-def _results(session: SparkSession, plan: Plan, batch: Batch, interval: Interval, watermark: int | None) -> DataFrame:
-    """The rule's own SQL over these rows, in batch: its results of the interval that epochs up to `watermark` wrote."""
-    plan.fold.show(batch)
-    query, sql = plan.rule.query, plan.rule.query.sql
-    if query.windows:
-        final_at = interval.low - 1 if watermark is None else watermark  # without a watermark nothing is final
-        sql = query.bounded(None, final_at, lambda at, column: uncompiled_constant(plan.fold.instant(at), column))
-    rows = sum(counts.folded for counts in batch.counts.values())
+def _results(session: SparkSession, plan: Plan, of: Input, interval: Interval) -> DataFrame:
+    """The rule's results of the interval from this input."""
+    rows = sum(counts.folded for counts in of.counts.values())
     column, shift = _named(plan, interval.time_column), interval.time_column.shift
     within = _span_of(plan, column, shift, interval)
-    return session.sql(sql).where(within.holds).coalesce(files_for(rows))
+    found = asread.results(session, plan, of.shares, lambda _: interval.low)
+    return found.where(within.holds).coalesce(files_for(rows))
 
 
 def _state(session: SparkSession, plan: Plan, batch: Batch, head: Head) -> dict[str, DataFrame]:
@@ -348,7 +351,7 @@ def _effect(site: Site, written: Written) -> Effect:
 
 def _same(rule: str, recorded: Backfill, found: Backfill) -> None:
     """Raise ReplayDiffers if a backfill, computed again, differs from its intent."""
-    names = ("counts", "restated", "digests", "expected", "keys")
+    names = ("counts", "restated", "digests", "expected", "keys", "then")
     _refuse(rule, recorded, [name for name in names if getattr(recorded, name) != getattr(found, name)])
     _refuse(rule, recorded, list(recorded.results.differences(found.results)))
     for name, digest in recorded.taken.items():

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.ports.registry import sinks, sources
 from floodmark.connectors.preflight import check_sources
-from floodmark.core.lifecycle.backfills import Interval, scope_now
+from floodmark.core.lifecycle.backfills import EVERYTHING, Interval, scope_now
 from floodmark.core.lifecycle.corrections import (
     check_correctable,
     grain_of,
@@ -103,7 +103,9 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, clock_ms:
     )
     scope = scope_now(plan.rule, head)
     if scope is Scope.ALL:
-        return _holding(everything.computed(session, plan, home, then, pinned_now(plan.rule), correction), differences)
+        return _holding(
+            everything.computed(session, plan, home, then, EVERYTHING, pinned_now(plan.rule), correction), differences
+        )
     if scope is Scope.KEYS:
         return _by_key(session, plan, home, then, differences, correction)
     interval = _touched(plan, differences, head.watermark)

@@ -5,22 +5,27 @@ So is corrected what no interval of time and no key bounds: sessions, windows of
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
 from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.preflight import check_sources
-from floodmark.core.lifecycle.backfills import EVERYTHING
+from floodmark.core.lifecycle.backfills import EVERYTHING, Interval
 from floodmark.core.protocol.places import name_at
 from floodmark.core.protocol.records.backfills import Backfill, Restated
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import Pinned
+from floodmark.core.protocol.records.lookedup import SameVersions
+from floodmark.core.protocol.records.rows import Counts, Pinned
 from floodmark.errors import InputFault
 from floodmark.ledger.home import Home
 from floodmark.spark.fold.fold import Folded
 from floodmark.spark.read import lookuprows
+from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.expectationchecks import check_results
+from floodmark.spark.rule.backfill import asread
 from floodmark.spark.rule.backfill.backfilling import (
     Correction,
     Recomputed,
@@ -39,17 +44,18 @@ from floodmark.spark.session.jvm import without_rows
 from floodmark.spark.write.replacing import Everything
 
 
-def compute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomputed:
+def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
     """All results as of the head. Raises InputFault if the rule fails on one of the rows."""
     check_sources(plan.rule, home, head)
-    return computed(session, plan, home, head, pinned_now(plan.rule))
+    return computed(session, plan, home, head, interval, pinned_now(plan.rule))
 
 
 def recompute(session: SparkSession, plan: Plan, home: Home, head: Head, recorded: Backfill) -> Recomputed:
     """Compute the open backfill from its intent. Raises ReplayDiffers if it differs from the intent."""
     check_sources(plan.rule, home, head)
     correction = correction_of(recorded) if recorded.rewrites else None
-    found = computed(session, plan, home, head_of(recorded, head), recorded.lookups, correction)
+    interval = replace(EVERYTHING, then=bool(recorded.then))
+    found = computed(session, plan, home, head_of(recorded, head), interval, recorded.lookups, correction)
     return as_intended(recorded, found)
 
 
@@ -58,19 +64,26 @@ def computed(
     plan: Plan,
     home: Home,
     head: Head,
+    interval: Interval,
     lookups: dict[str, Pinned],
     correction: Correction | None = None,
 ) -> Recomputed:
     """All results from the sources at the head's offsets, whatever the ledger's own head. Raises as `compute`.
 
-    lookups: the versions of lookup tables to read.
+    lookups: the versions of lookup tables to read, unless the interval is of what each epoch has read.
     """
     span = Restated(begin=EVERYTHING.begin, end=EVERYTHING.end, high=EVERYTHING.high, upto=head.epoch, whole=True)
-    batch, counts = read_all(session, plan, home, head, correction is not None or head.is_rewritten)
-    lookuprows.show(session, plan.rule, lookups, batch.earliest)
-    folded = folded_anew(session, plan, batch, head, None)
+    changed = correction is not None or head.is_rewritten
+
+    def read(epochs: SameVersions | None) -> tuple[Batch, dict[str, Counts]]:
+        return read_all(session, plan, home, head, changed, epochs=epochs)
+
+    of = asread.read_input(plan, home, head, interval, lookups, read)
+    lookuprows.show(session, plan.rule, lookups, of.batches[0].earliest)
+    folded = folded_anew(session, plan, of.batches[0], head, None)
     _refuse_rejected(plan, folded)
-    results = check_results(folded.output, plan.expectations, plan.rule.rule, session)
+    output = asread.results(session, plan, of.shares, Batch.earliest) if interval.then else folded.output
+    results = check_results(output, plan.expectations, plan.rule.rule, session)
     found = without_rows(session, plan.output) if results.rows is None else results.rows
     rows = found.persist(StorageLevel.MEMORY_AND_DISK)
     with_fit_partitions(rows, plan, session)
@@ -85,13 +98,14 @@ def computed(
         correction,
         column="",
         shift=0,
-        counts=counts,
+        counts=of.counts,
         restated=restated_rows(session, plan, home, head, span),
-        digests=batch.digests,
+        digests=of.digests,
         results=Digesting(plan.output).of(rows),
         taken={name: Digesting(one.schema).of(one) for name, one in each.items() if one is not rows},
         expected=results.counts,
         lookups=lookups,
+        then=of.then,
     )
     held = [rows, *state.values(), *([folded.held] if folded.held is not None else [])]
     return Recomputed(session, plan, intent, sinks, each, dict.fromkeys(each, Everything()), held)

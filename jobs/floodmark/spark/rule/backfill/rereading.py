@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.lookedup import SameVersions
 from floodmark.core.protocol.records.rows import Counts
 from floodmark.core.rules.rule import Stream
 from floodmark.core.sql.words.lexis import quoted
@@ -35,15 +36,22 @@ TAGS = ("_k", "_t", "_e", "_x", "_m")  # computed for a row, beside its stream a
 
 
 def living_in(
-    rows: DataFrame, session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated, corrected: bool
+    rows: DataFrame,
+    session: SparkSession,
+    plan: Plan,
+    home: Home,
+    head: Head,
+    span: Restated,
+    corrected: bool,
+    epochs: SameVersions | None = None,
 ) -> tuple[Batch, dict[str, Counts]]:
     """These rows, on which the interval depends, with their counts; dead ones are counted and left out.
 
-    corrected: dead rows may have left a source since.
+    corrected: dead rows may have left a source since. epochs: that have read the rows, if not all have.
     """
     dead = None
     if has_rows(home.dead):
-        dead = quarantined_rows(session, plan, home.dead, head, span.upto).where(_within(span))
+        dead = quarantined_rows(session, plan, home.dead, head, *_numbers(head, epochs)).where(_within(span))
     return _living(plan, rows, dead, corrected)
 
 
@@ -52,9 +60,11 @@ def at_hand(rows: DataFrame) -> DataFrame:
     return rows.persist(StorageLevel.MEMORY_AND_DISK) if bytes_not_passed_over(rows) <= FEW else rows
 
 
-def read_rows(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> DataFrame:
+def read_rows(
+    session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated, epochs: SameVersions | None = None
+) -> DataFrame:
     """The same rows, with the dead ones."""
-    return within(plan, _read(session, plan, home, head), span)
+    return within(plan, _read(session, plan, home, head, epochs), span)
 
 
 def within(plan: Plan, rows: DataFrame, span: Restated) -> DataFrame:
@@ -69,16 +79,24 @@ def read_all(
     head: Head,
     corrected: bool,
     of: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+    epochs: SameVersions | None = None,
 ) -> tuple[Batch, dict[str, Counts]]:
     """All rows that the generation's epochs have read, likewise. `of`: gives some of them."""
-    dead = of(quarantined_rows(session, plan, home.dead, head, head.epoch)) if has_rows(home.dead) else None
-    return _living(plan, of(_read(session, plan, home, head)), dead, corrected)
+    dead = None
+    if has_rows(home.dead):
+        dead = of(quarantined_rows(session, plan, home.dead, head, *_numbers(head, epochs)))
+    return _living(plan, of(_read(session, plan, home, head, epochs)), dead, corrected)
 
 
-def _read(session: SparkSession, plan: Plan, home: Home, head: Head) -> DataFrame:
-    begun = Entry.parse(head.begun_with.entry)
-    frames = [reread(session, plan, home, begun, head.entry), *reread_replays(session, plan, home, head, head.epoch)]
-    return reduce(DataFrame.unionByName, frames)
+def _read(session: SparkSession, plan: Plan, home: Home, head: Head, epochs: SameVersions | None) -> DataFrame:
+    begin, end = (Entry.parse(head.begun_with.entry), head.entry) if epochs is None else (epochs.begin, epochs.end)
+    replays = reread_replays(session, plan, home, head, *_numbers(head, epochs))
+    return reduce(DataFrame.unionByName, [reread(session, plan, home, begin, end), *replays])
+
+
+def _numbers(head: Head, epochs: SameVersions | None) -> tuple[int, int]:
+    """The first epoch and the last one whose rows are read."""
+    return (1, head.epoch) if epochs is None else (epochs.first, epochs.upto)
 
 
 def _living(plan: Plan, rows: DataFrame, dead: DataFrame | None, corrected: bool) -> tuple[Batch, dict[str, Counts]]:
@@ -162,7 +180,7 @@ def restated_rows(session: SparkSession, plan: Plan, home: Home, head: Head, spa
     """How many of the rows are in the late table."""
     if not has_rows(home.late):
         return dict.fromkeys(plan.rule.streams, 0)
-    return _by_stream(plan, quarantined_rows(session, plan, home.late, head, span.upto).where(_within(span)))
+    return _by_stream(plan, quarantined_rows(session, plan, home.late, head, 1, span.upto).where(_within(span)))
 
 
 def reread(session: SparkSession, plan: Plan, home: Home, begun: Entry, end: Entry) -> DataFrame:
@@ -171,11 +189,11 @@ def reread(session: SparkSession, plan: Plan, home: Home, begun: Entry, end: Ent
     return read_range(session, plan.rule, home, plan.fold.shape, begun, end, end.clock_ms * 1000, {**foreseen})
 
 
-def reread_replays(session: SparkSession, plan: Plan, home: Home, head: Head, upto: int) -> list[DataFrame]:
-    """The rows of each replay up to epoch `upto`, with the columns of the same frame."""
+def reread_replays(session: SparkSession, plan: Plan, home: Home, head: Head, first: int, upto: int) -> list[DataFrame]:
+    """The rows of each replay from epoch `first` to `upto`, with the columns of the same frame."""
     earlier = {epoch: replay for epoch, replay in head.replays.items() if epoch <= upto}
     found = []
-    for epoch in sorted(earlier, reverse=True):
+    for epoch in sorted((one for one in earlier if one >= first), reverse=True):
         replay = earlier.pop(epoch)
         before = dataclasses.replace(head, replays=dict(earlier))
         found.append(replayed(session, plan.rule, plan.fold.shape, home.dead, before, replay, 0))
@@ -188,10 +206,10 @@ def has_rows(table: str) -> bool:
     return found is not None and not tables.is_empty(found)
 
 
-def quarantined_rows(session: SparkSession, plan: Plan, table: str, head: Head, upto: int) -> DataFrame:
-    """The rows that epochs up to `upto` quarantined in a late or dead table, with the columns of the same frame. Rows
-    of abandoned epochs, which are in the table too, don't count."""
-    kept = f"_epoch <= {upto}" + "".join(f" AND _epoch <> {epoch}" for epoch in head.lost)
+def quarantined_rows(session: SparkSession, plan: Plan, table: str, head: Head, first: int, upto: int) -> DataFrame:
+    """The rows that epochs from `first` to `upto` quarantined in a late or dead table, with the columns of the same
+    frame. Rows of abandoned epochs, which are in the table too, don't count."""
+    kept = f"_epoch BETWEEN {first} AND {upto}" + "".join(f" AND _epoch <> {epoch}" for epoch in head.lost)
     rows, shape = session.read.format("delta").load(table).where(kept), plan.fold.shape
     frames = []
     for name, stream in plan.rule.streams.items():
