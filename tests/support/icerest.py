@@ -17,11 +17,23 @@ from support.icehouse import Icehouse
 
 
 class Rest(ThreadingHTTPServer):
-    """`loses`: the next commit counts, and nobody is told."""
+    """`loses`: the next commit counts, and nobody is told. `left`: requests until it answers none; None: no end."""
 
     def __init__(self, house: Icehouse):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.house, self.loses = house, False
+        self.left: int | None = None
+
+    def answers(self) -> bool:
+        """Whether the next request is answered."""
+        if self.left is None:
+            return True
+        self.left -= 1
+        return self.left >= 0
+
+    @property
+    def connection(self) -> str:
+        return json.dumps({"conn_type": "iceberg", "extra": {"type": "rest", "uri": self.uri}})
 
     @property
     def uri(self) -> str:
@@ -38,6 +50,9 @@ class _Handler(BaseHTTPRequestHandler):
         return tuple(parts[::2])
 
     def _answer(self, code: int, body: Any = None) -> None:
+        if not self.server.answers():
+            self.close_connection = True
+            return
         text = b"" if body is None else json.dumps(body).encode()
         self.send_response(code)
         self.send_header("Content-Length", str(len(text)))
