@@ -251,6 +251,22 @@ def test_a_version_whose_files_are_gone_is_named(spark: SparkSession, place: Pat
     assert [dict(row)["city"] for row in _rows(flow)] == ["Amsterdam"]
 
 
+@pytest.mark.prove
+def test_input_whose_files_were_joined_and_removed_is_read_as_it_is_now_alone(spark: SparkSession, place: Path) -> None:
+    """No file says any more which epoch has read a row; of windows the watermarks do."""
+    flow = _flow(place, "single rows")
+    _played(spark, flow, 3)
+    before = _rows(flow)
+    table = DeltaTable(flow.source)
+    table.optimize.compact()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(HistoryGone, match="or leave out `lookups`, to read the lookup tables as they are now"):
+        backfill(spark, flow, *EVER, then=True)
+    assert _rows(flow) == before
+    backfill(spark, flow, *EVER)
+    assert {dict(row)["city"] for row in _rows(flow)} == {"later"}
+
+
 def test_the_command_says_which_versions_are_read(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from floodmark.core.protocol.records.lookedup import SameVersions, versions_read
 from floodmark.core.protocol.records.rows import Counts, Pinned
 from floodmark.core.protocol.tally import of_both
 from floodmark.core.rules.rule import Rule
-from floodmark.errors import HistoryGone, Refused
+from floodmark.errors import HistoryGone, Refused, TableBroken
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.spark.fold.fold import typed
@@ -31,6 +31,7 @@ from floodmark.spark.read import lookuprows
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.session.constants import uncompiled_constant
+from floodmark.spark.session.faults import explained
 from floodmark.spark.session.jvm import without_rows
 
 # Reads the rows of some epochs, or of all (None).
@@ -91,7 +92,8 @@ def _of_windows(rule: Rule, epochs: Sequence[SameVersions], read: Read) -> Input
 
 def _of_single_rows(rule: Rule, epochs: Sequence[SameVersions], read: Read) -> Input:
     """Each epoch's own rows. Of those without any in the interval, the versions do not matter."""
-    found = [(one, *read(one)) for one in epochs]
+    with _or_now(rule.rule):
+        found = [(one, *read(one)) for one in epochs]
     with_rows = [(one, batch) for one, batch, counts in found if any(count.folded for count in counts.values())]
     _check_known(rule, [one for one, _ in with_rows])
     counts = reduce(of_both, (counts for _, _, counts in found))
@@ -109,7 +111,7 @@ def _check_known(rule: Rule, epochs: Sequence[SameVersions]) -> None:
         for one in epochs:
             _check_same(rule.rule, name, one, now)
         for version in {one.lookups[name].version for one in epochs if not table.lookup.history}:
-            with _or_now():
+            with _or_now(rule.rule):
                 table.check_readable(version)
 
 
@@ -126,10 +128,12 @@ def _check_same(rule: str, lookup: str, epochs: SameVersions, now: Pinned) -> No
 
 
 @contextmanager
-def _or_now() -> Iterator[None]:
+def _or_now(rule: str) -> Iterator[None]:
+    """Name the other way in errors of versions, and of input, that are gone."""
     try:
-        yield
-    except HistoryGone as fault:
+        with explained(rule):
+            yield
+    except (HistoryGone, TableBroken) as fault:
         raise HistoryGone(f"{fault}, {NOW}") from fault
 
 
@@ -145,7 +149,7 @@ def results(
 
 
 def _results(session: SparkSession, plan: Plan, share: Share, since: Callable[[Batch], int | None]) -> DataFrame:
-    with _or_now():
+    with _or_now(plan.rule.rule):
         lookuprows.show(session, plan.rule, share.lookups, lambda: since(share.batch))
     plan.fold.show(share.batch)
     query, sql = plan.rule.query, plan.rule.query.sql
