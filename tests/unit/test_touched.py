@@ -314,6 +314,9 @@ def test_a_removed_file_without_a_size_has_that_with_which_it_was_added(tmp_path
     ]
     found = [json.loads(line)["add"]["size"] for line in as_added(table, str(tmp_path), removed, lambda: table)]
     assert found == [one.stat().st_size for one in files]
+    unknown = {"path": "a", "partitionValues": {"p q": "1"}}
+    with pytest.raises(HistoryGone, match="expected the size of a in the log entry that removes it, found none"):
+        list(as_added(table, str(tmp_path), [unknown], lambda: table))
 
 
 def test_a_dead_row_without_an_event_time_touches_nothing() -> None:

@@ -96,13 +96,11 @@ def as_added(
         size = file.get("size")
         if size is None:
             sizes = sizes or sizes_of(before())
-            size = sizes[unquote(file["path"])]
+            size = sizes.get(unquote(file["path"]))
+            if size is None:
+                raise _unknown(address, "size", file)
         if partitioned and file.get("partitionValues") is None:
-            problem = (
-                f"expected the partition of {file['path']} in the log entry that removes it, found none: its rows "
-                "cannot be compared. Start over with `floodmark reset`"
-            )
-            raise HistoryGone(about_table(address, problem))
+            raise _unknown(address, "partition", file)
         said = {
             "path": file["path"],
             "partitionValues": file.get("partitionValues") or {},
@@ -112,6 +110,14 @@ def as_added(
         }
         vector = file.get("deletionVector")
         yield json.dumps({"add": said | ({"deletionVector": vector} if vector else {})})
+
+
+def _unknown(address: str, what: str, file: Mapping[str, Any]) -> HistoryGone:
+    problem = (
+        f"expected the {what} of {file['path']} in the log entry that removes it, found none: its rows cannot be "
+        "compared. Start over with `floodmark reset`"
+    )
+    return HistoryGone(about_table(address, problem))
 
 
 def author(info: Mapping[str, Any], rule: str | None) -> str:
