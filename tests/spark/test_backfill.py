@@ -19,11 +19,9 @@ from pyspark.sql import SparkSession
 from support.crash import Crash, crash_at, put_reach
 from support.flow import HOPPING, START, STATELESS, Flow, event, rows_of
 from support.oracle import ordered
-from support.running import reset, run
-from typer.testing import CliRunner
+from support.running import listed, reset, run
 
 from floodmark.audit.certificate import audit
-from floodmark.cli.app import app
 from floodmark.cli.commands import backfill as cli_backfill
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.planning import plannedrows
@@ -320,14 +318,6 @@ def test_todays_text_of_a_stateless_rule_stands_in_the_interval_only(spark: Spar
     run(spark, flow)
     assert (at(500), "X", 1.0, 0) in sink(flow, names=ROWS)
     proven(flow)
-
-
-def listed(flow: Flow, *command: str) -> dict[str, Any]:
-    places = ["--home", str(flow.home), "--rules", str(flow.root / "rules"), "--json"]
-    told = CliRunner().invoke(app, [*command, flow.name, *places])
-    assert told.exit_code == 0, told.output
-    found: dict[str, Any] = json.loads(told.stdout)
-    return found
 
 
 @pytest.mark.prove

@@ -31,6 +31,11 @@ def house(place: Path, monkeypatch: pytest.MonkeyPatch) -> Icehouse:
     return found
 
 
+def flow_of(place: Path, most: int = 9, stream: dict[str, Any] | None = None, **more: Any) -> Flow:
+    more.setdefault("settings", {"epoch": {"max_rows": most}})
+    return Flow(place, stream={"delta": None, "iceberg": SAID, **(stream or {})}, **more)
+
+
 def test_a_range_has_its_rows(spark: SparkSession, house: Icehouse, place: Path) -> None:
     stream = Stream(kind="iceberg", address="iceberg://lake/shop.t", options=SAID)
     kind = KindUnderTest(lambda _: stream, lambda _, rows: house.add("t", list(rows)))
@@ -40,7 +45,7 @@ def test_a_range_has_its_rows(spark: SparkSession, house: Icehouse, place: Path)
 @pytest.mark.prove
 def test_a_killed_run_folds_each_row_once(spark: SparkSession, house: Icehouse, place: Path) -> None:
     """Over a compaction and an expiry, and up to rows that leave."""
-    flow = Flow(place, stream={"delta": None, "iceberg": SAID}, settings={"epoch": {"max_rows": 2}})
+    flow = flow_of(place, 2)
     house.add("t", [event(n, "a", n=n) for n in range(3)])
     crash(spark, flow, "sink0.after")
     house.add("t", [event(61, "b", n=61)])
@@ -60,11 +65,6 @@ def test_a_killed_run_folds_each_row_once(spark: SparkSession, house: Icehouse, 
     house.table("t").delete("n = 61")
     with pytest.raises(HistoryGone, match="expected a table to which rows are only appended, found snapshot"):
         run(spark, flow)
-
-
-def flow_of(place: Path, most: int = 9, stream: dict[str, Any] | None = None, **more: Any) -> Flow:
-    more.setdefault("settings", {"epoch": {"max_rows": most}})
-    return Flow(place, stream={"delta": None, "iceberg": SAID, **(stream or {})}, **more)
 
 
 @pytest.mark.parametrize(

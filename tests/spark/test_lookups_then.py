@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -16,10 +15,8 @@ from pyspark.sql import SparkSession
 from support.corrected import proven
 from support.crash import Crash, crash_at
 from support.flow import START, Flow, event, rows_of
-from support.running import backfill, backfill_all, run
-from typer.testing import CliRunner
+from support.running import backfill, backfill_all, listed, run
 
-from floodmark.cli.app import app
 from floodmark.cli.commands import backfill as cli_backfill
 from floodmark.core.lifecycle.replays import replay_of
 from floodmark.errors import HistoryGone, Refused
@@ -89,7 +86,7 @@ def _rows(flow: Flow) -> list[tuple[Any, ...]]:
 
 
 def _played(spark: SparkSession, flow: Flow, epochs: int = 4) -> None:
-    """Epochs of 50 seconds each, before each of which the cities change, the last time only in a property."""
+    """Epochs of 50 seconds each, before each of which, but the last, the cities change."""
     rng = Random(flow.sql)
     for epoch in range(epochs):
         if epoch < epochs - 1:
@@ -109,8 +106,7 @@ def _again(form: str) -> Callable[..., Any]:
 def _bounds(flow: Flow) -> tuple[int, int]:
     """All windows that are final, or all rows."""
     begin = int(START.timestamp()) * 1_000_000
-    head = flow.ledger().begun
-    return begin, begin + (120_000_000 if flow.rule().query.windows else 1_000_000_000) if head else 0
+    return begin, begin + (120_000_000 if flow.rule().query.windows else 1_000_000_000)
 
 
 PROVED = ("windows", "no event time")  # in each commit
@@ -276,17 +272,9 @@ def test_the_command_says_which_versions_are_read(
     before = _rows(flow)
     bounds = ["--from", "2001-01-01T00:00:00Z", "--to", "2001-01-02T00:00:00Z"]
     for joined, changes in (("now", len(before)), ("then", 0)):
-        found = _listed(flow, "backfill", *bounds, "--lookups", joined, "--dry-run")
+        found = listed(flow, "backfill", *bounds, "--lookups", joined, "--dry-run")
         (moves,) = found["sinks"].values()
         assert (found["lookups"], moves["loses"], moves["gains"]) == (joined, changes, changes)
-    assert _listed(flow, "backfill", *bounds, "--lookups", "then")["lookups"] == "then"
-    assert _listed(flow, "epochs")["epochs"][-1]["backfill"]["lookups"] == "then"
+    assert listed(flow, "backfill", *bounds, "--lookups", "then")["lookups"] == "then"
+    assert listed(flow, "epochs")["epochs"][-1]["backfill"]["lookups"] == "then"
     assert _rows(flow) == before
-
-
-def _listed(flow: Flow, *command: str) -> dict[str, Any]:
-    places = ["--home", str(flow.home), "--rules", str(flow.root / "rules"), "--json"]
-    told = CliRunner().invoke(app, [*command, flow.name, *places])
-    assert told.exit_code == 0, told.output
-    found: dict[str, Any] = json.loads(told.stdout)
-    return found

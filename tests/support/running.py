@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -102,6 +103,15 @@ def computed_beside(
         done = run(spark, flow)
     assert len(beside) == min(len(computed), BESIDE)
     return done, len(computed)
+
+
+def listed(flow: Flow, *command: str) -> dict[str, Any]:
+    """What a command prints of the rule, as JSON."""
+    places = ["--home", str(flow.home), "--rules", str(flow.root / "rules"), "--json"]
+    told = CliRunner().invoke(app, [*command, flow.name, *places])
+    assert told.exit_code == 0, told.output
+    found: dict[str, Any] = json.loads(told.stdout)
+    return found
 
 
 def recheck(flow: Flow) -> None:

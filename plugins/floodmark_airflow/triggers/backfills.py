@@ -17,7 +17,7 @@ from floodmark.core.lifecycle.backfills import EVERYTHING, requested_interval, r
 from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.rules.file.schedule import UPSTREAM
 from floodmark.views.formats import iso
-from floodmark_airflow.triggers.fields import Field, Flag, Params, Text, asks
+from floodmark_airflow.triggers.fields import Choice, Field, Flag, Params, asks
 from floodmark_airflow.triggers.operations import Operation, ledger_of
 
 if TYPE_CHECKING:
@@ -51,17 +51,10 @@ class Time(Field):
         return [] if value is None else [f"--{self.name}", value.isoformat()]
 
 
-class Joined(Text):
-    """Which versions of lookup tables; an option of the command has its name."""
+class Joined(Choice):
+    """Which versions of lookup tables."""
 
-    versions: ClassVar = ("now", "then")
-    schema: ClassVar = {"enum": [None, *versions]}
-
-    def read(self, rule: Rule, params: Params) -> str | None:
-        found = super().read(rule, params)
-        if found not in (None, *self.versions):
-            raise AirflowFailException(f"{self.name}: expected now or then, found {found!r}")
-        return None if found is None else str(found)
+    choices = ("now", "then")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Param
+from airflow.sdk.exceptions import AirflowFailException
 
 if TYPE_CHECKING:
     from floodmark.core.rules.rule import Rule
@@ -74,6 +75,22 @@ class Word(Text):
 
     def words(self, value: str) -> list[str]:
         return [value]
+
+
+class Choice(Text):
+    """One of some words; None where nothing is chosen. An option of the command has its name."""
+
+    choices: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls) -> None:
+        cls.schema = {"enum": [None, *cls.choices]}
+
+    def read(self, rule: Rule, params: Params) -> str | None:
+        found: str | None = super().read(rule, params)
+        if found in self.choices or (found is None and not self.required):
+            return found
+        words = f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
+        raise AirflowFailException(f"{self.name}: expected {words}, found {found!r}")
 
 
 class Texts(Text):

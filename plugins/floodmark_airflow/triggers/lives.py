@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from floodmark.core.lifecycle.life import check_droppable, rechecking, renaming, retiring, returning
 from floodmark_airflow import settings
-from floodmark_airflow.triggers.fields import Flag, Params, Text, Word, asks
+from floodmark_airflow.triggers.fields import Choice, Flag, Params, Word, asks
 from floodmark_airflow.triggers.operations import Operation, head_of, home_of, ledger_of
 
 if TYPE_CHECKING:
@@ -117,18 +117,11 @@ class Rename(OfRule):
         return f"its home is that of {self.to}; rename the rule file, and `rule` in it, if that is not done"
 
 
-class Part(Text):
+class Part(Choice):
     """What of a rule: an option of the command for each."""
 
-    parts: ClassVar = ("state", "sinks", "all")
-    schema: ClassVar = {"enum": [None, *parts]}
+    choices = ("state", "sinks", "all")
     required: ClassVar = True
-
-    def read(self, rule: Rule, params: Params) -> str:
-        found = super().read(rule, params)
-        if found not in self.parts:
-            raise AirflowFailException(f"{self.name}: expected state, sinks or all, found {found!r}")
-        return str(found)
 
     def words(self, value: str) -> list[str]:
         return [f"--{value}"]
