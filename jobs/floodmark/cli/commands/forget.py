@@ -38,9 +38,10 @@ def forget(
 ) -> None:
     """Remove rows, such as a person's, from all that a rule keeps beside its sinks, so that no file holds them.
 
-    These are its state, late and dead tables: their rows, old data files, and log entries with smallest and largest
-    values. Sinks and sources are listed with what they still hold, and are not touched. So first DELETE the rows in the
-    source, with `on_rewrite: correct` on the stream, and run the rule; then forget.
+    These are its state, late, dead and undelivered tables, landings and outboxes: their rows, old data files, and log
+    entries with smallest and largest values. Sinks and sources are listed with what they still hold, and are not
+    touched. So first DELETE the rows in the source, with `on_rewrite: correct` on the stream, and run the rule; then
+    forget.
 
     A table that lacks a column of the condition is not looked at. State that adds up rows (sums, counts, windows) has
     only the columns of its key: it is removed for a key, and a person's part in the sum of another key stays. A key

@@ -24,7 +24,7 @@ WORDS: dict[str, dict[str, str]] = {
         "on_error": "a row that cannot be read or is rejected: stop the run, or move the row to the dead table",
         "qos": "0 at most once, 1 at least once, 2 exactly once",
         "epoch": "limits for the input of one epoch; default: all new input; none: see `rebuild`",
-        "sinks": "where the results go; each entry is a table or the console",
+        "sinks": "where the results go; each entry is a Delta table, a target or the console",
         "schedule": "when Airflow runs the rule: cron or a preset, {assets: [uri]}, upstream; default: only manually",
         "freshness": "how far results may lag and how many rows may be late before the rule is stale",
         "group": "rules of a group run together in one Spark application",
