@@ -19,7 +19,7 @@ from support.lifekilling import killed, said
 from support.oracle import ordered, totals, tumbling
 from support.postgres import started
 from support.relays import Relays
-from support.running import crash, reset, run
+from support.running import backfill_all, crash, reset, run
 
 from floodmark.audit.certificate import audit
 from floodmark.audit.evidence import Finding
@@ -235,6 +235,30 @@ def test_landed_and_shipped_rows_go_too_whatever_is_killed(
     reset(spark, flow)
     run(spark, flow)
     assert sorted((row["k"], row["n"]) for row in rows_of(flow.sink())) == [("bob", 0), ("bob", 1), ("bob", 9)]
+
+
+@pytest.mark.prove
+def test_a_backfill_of_everything_takes_forgotten_landed_rows_out_of_the_sinks(
+    spark: SparkSession, place: Path
+) -> None:
+    """The way for sources that cannot say which rows were removed."""
+    flow = Flow(place, sinks=1, stream={"start": {"version": 0}, "landing": True})
+    flow.settings = {"epoch": {"max_files": 1}}
+    for portion in (*PORTIONS, LATER):
+        flow.arrive(portion)
+    run(spark, flow)
+    assert {row["k"] for row in rows_of(flow.sink())} == {ALICE, "bob"}
+    forgotten(spark, flow)
+    backfill_all(spark, flow)
+    assert {row["k"] for row in rows_of(flow.sink())} == {"bob"}
+    flow.arrive([event(500, "bob")])
+    run(spark, flow)
+    forgotten(spark, flow)
+    assert left_in(flow) == []
+    theirs = [row for portion in (*PORTIONS, LATER) for row in portion if row["k"] == "bob" and row["at"]]
+    expected = tumbling([*theirs, event(500, "bob")], START + timedelta(seconds=470))
+    assert ordered(tuple(row.values()) for row in rows_of(flow.sink())) == expected
+    assert "broken" not in {one.verdict for one in findings(flow)}
 
 
 @pytest.mark.prove

@@ -1,7 +1,8 @@
 """The commands that pages show are run, page by page, by bash: over copies of a rule that has already run.
 
 `tests/airflow/test_tutorial.py` runs the tutorial, `tests/services/test_installed.py` the commands of an installed
-package, `tests/recovery/test_proofs.py` those of `prove`. Clusters and containers are tried by the services' tests.
+package, `tests/recovery/test_proofs.py` those of `prove`, `test_shown_systems.py` those that need a server of another
+system. Clusters and containers are tried by the services' tests.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from support.shown import SYSTEMS, write_rule
 from support.snippets import CHECKOUT, Snippet, of_page, pages
 
 pytestmark = pytest.mark.prove
 PLACES = ("concepts", "guide", "reference")
 # Whose commands need another machine, or are run by tests of their own.
-ELSEWHERE = {"completion.md", "commands.md", "faults.md", "prove.md"}
+ELSEWHERE = {"completion.md", "commands.md", "faults.md", "prove.md", *SYSTEMS}
 RULE = """\
 rule: NAME
 streams:
@@ -32,9 +34,11 @@ streams:
     event_time: date
     lateness: 30 minutes
     expect: {seen: {check: "coalesce(raw, raw_delay, passenger) IS NULL OR TRUE", on_fail: warn}}
+lookups:
+  airports: {delta: "${LAKE}/airports"}
 sql: |
   SELECT window.start AS hour, origin, count(*) AS flights, avg(delay) AS mean_delay
-  FROM flights
+  FROM flights LEFT JOIN airports ON origin = iata
   GROUP BY window(date, '1 hour'), origin
 sinks:
   - delta: ${LAKE}/NAME
@@ -42,7 +46,9 @@ spark: {shuffle_partitions: 2}
 airflow: {tags: [nightly]}
 """
 CASES = """\
-schema: {flights: "date TIMESTAMP, origin STRING, delay DOUBLE, raw STRING, raw_delay STRING, passenger STRING"}
+schema:
+  flights: "date TIMESTAMP, origin STRING, delay DOUBLE, raw STRING, raw_delay STRING, passenger STRING"
+  airports: iata STRING, city STRING
 cases:
   - case: a late flight is kept
     epochs:
@@ -82,6 +88,7 @@ def ready(root: Path) -> Path:
     for name in NAMES:
         (folder / "rules" / f"{name}.yaml").write_text(RULE.replace("NAME", name))
     (folder / "rules" / "tests" / "departure_delays.yaml").write_text(CASES)
+    write_deltalake(str(folder / "lake" / "airports"), pa.table({"iata": ["SFO"], "city": ["San Francisco"]}))
     for hours in ([0, 1, 30], [0.5, None, 31]):
         arrive(folder, [None if one is None else AT + timedelta(hours=one) for one in hours])
         code, said = call(folder, "floodmark run --all --parallel 3")
@@ -100,7 +107,8 @@ def arrive(folder: Path, times: list[datetime | None]) -> None:
 
 
 def call(folder: Path, command: str) -> tuple[int, str]:
-    env = {**os.environ, "LAKE": "lake", "PYTHONPATH": str(CHECKOUT / "jobs"), "FLOODMARK_MASTER": "local[2]"}
+    own = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}  # of other tests
+    env = {**own, "LAKE": "lake", "PYTHONPATH": str(CHECKOUT / "jobs"), "FLOODMARK_MASTER": "local[2]"}
     env["PATH"] = f"{CHECKOUT / '.venv' / 'bin'}:{env['PATH']}"
     done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True)
     return done.returncode, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
@@ -117,7 +125,14 @@ def test_the_commands_of_a_page_work(page: Path, ready: Path, root: Path, dry: s
     folder = root / WORK
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ready, folder)
+    for one in of_page(page):
+        if one.kind == "yaml" and one.text.startswith("rule: delays\n"):  # which the page of files shows and runs
+            write_rule(one, folder / "rules")
     for one in blocks(page):
+        if "mkdir " in one.text:
+            code, said = call(folder, one.text)
+            assert code == 0, f"{one}: exit code {code} of {said}"
+            continue
         for line in one.text.replace("\\\n", " ").splitlines():
             if line.startswith("floodmark ") and not line.startswith("floodmark prove "):
                 command = confirmed(line.replace(" RULE", " departure_delays"))
@@ -142,15 +157,5 @@ def test_the_readmes_first_rule_gives_what_the_readme_shows(place: Path) -> None
 def confirmed(line: str) -> str:
     """The command with the answer of its reader, if it asks."""
     command = re.sub(r"\s+#.*", "", line)
-    asks = command.split()[1] in (
-        "abandon",
-        "adopt",
-        "drop",
-        "forget",
-        "maintain",
-        "rename",
-        "reset",
-        "retire",
-        "recheck",
-    )
+    asks = command.split()[1] in ASKING
     return f"{command} --yes" if asks and "--yes" not in command and "--dry-run" not in command else command

@@ -26,14 +26,20 @@ ROWS: dict[str, dict[str, Any]] = {
     "flights": {
         "date": AT, "origin": "SFO", "delay": 10.0, "distance": 300.0, "batch": "load-0413",
         "order_id": "a", "status": "paid", "amount": 1.0, "updated_at": AT,
+        "carrier": "AA", "flight": "AA1", "gate": "B4",
     },
+    "accounts": {"id": "a", "balance": 1.0},
+    "order_changes": {"order_id": "a", "status": "paid", "amount": 1.0, "updated_at": AT},
     "flights_raw": {
         "ts_ms": 978307200000, "origin": "SFO", "delay": 10.0, "order_id": "a", "status": "paid", "updated_at": AT,
     },
     "events": {"at": AT, "kind": "a"},
     "events_raw": {"at": AT, "topic": "t", "partition": 1, "offset": 7},
     "clicks": {"id": "a", "at": AT, "page": "cart"},
-    "orders": {"id": "a", "placed": AT, "order_id": "a", "status": "paid", "updated_at": AT},
+    "orders": {
+        "id": "a", "at": AT, "placed": AT, "country": "DE", "amount": 1.0, "order_id": "a", "status": "paid",
+        "updated_at": AT,
+    },
     "payments": {"id": "a", "paid": PAID},
     "airports": {"iata": "SFO", "city": "San Francisco"},
     "readings": {"device": "a", "at": AT, "value": 1.0, "state": "on"},
@@ -42,7 +48,8 @@ ROWS: dict[str, dict[str, Any]] = {
     "slow_pages": {"since": AT, "page": "cart", "views": 2, "slowest": 480},
 }  # fmt: skip
 # Streams of other kinds than tables are read in tests of their own, beside their servers.
-OTHERS = re.compile(r"^    (kafka|files|python):", re.MULTILINE)
+OTHERS = re.compile(r"^    (kafka|files|python|postgres|iceberg):", re.MULTILINE)
+FED = {"delta.enableChangeDataFeed": "true"}  # for pages whose rules read changes
 RULES = [one for one in snippets("yaml", "sql") if "\ncases:" not in one.text and not OTHERS.search(one.text)]
 HEAT = {
     "rule": "heat",
@@ -65,7 +72,7 @@ def test_a_rule_that_is_shown_processes_a_row(one: Snippet, spark: SparkSession,
 def arrive(rule: Rule) -> None:
     for address in {one.address for one in [*rule.streams.values(), *rule.lookups.values()]}:
         Path(address).parent.mkdir(exist_ok=True)
-        write_deltalake(address, pa.Table.from_pylist([ROWS[Path(address).name]]))
+        write_deltalake(address, pa.Table.from_pylist([ROWS[Path(address).name]]), configuration=FED)
 
 
 def test_the_cases_that_are_shown_pass(place: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:

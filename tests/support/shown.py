@@ -11,6 +11,8 @@ import yaml
 
 from support.snippets import CHECKOUT, Snippet, of_page
 
+# Pages whose commands need a server of another system, which `tests/spark/test_shown_systems.py` starts.
+SYSTEMS = ("kafka.md", "own-source.md", "own-target.md", "postgres-source.md", "targets.md")
 WHOLE = {
     "rule": "whole",
     "streams": {"flights": {"delta": "${LAKE}/flights", "event_time": "date", "lateness": "30 minutes"}},

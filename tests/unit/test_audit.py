@@ -15,7 +15,7 @@ import pytest
 from floodmark.audit.content.content import differences
 from floodmark.audit.content.rowhash import RowDigest, Sums
 from floodmark.audit.effects.effects import Effects
-from floodmark.audit.evidence import Base, File, Finding, LogEntry, Row, TableLog, worst
+from floodmark.audit.evidence import Base, File, Finding, LogEntry, Row, Since, TableLog, decided_since, worst
 from floodmark.audit.ledger.balance import Place, _moved, balanced, excess_rejections, refilled, repeated_offsets
 from floodmark.audit.ledger.chain import chained, hash_of, misshapen
 from floodmark.audit.ledger.named import SEAL
@@ -274,8 +274,33 @@ def test_a_pruned_log_is_unknown_and_says_from_where_on() -> None:
     found = world.findings()
     assert worst(found) == "unknown"
     assert [(one.table, one.commit, one.what) for one in found] == [
-        (f"sink/{SINK}", 3, "2 of its commits cannot be looked up: the log begins at version 3")
+        (f"sink/{SINK}", 3, "2 of its commits, up to this epoch, cannot be looked up: the log begins at version 3")
     ]
+
+
+@pytest.mark.parametrize(
+    ("finding", "since", "left_out"),
+    [
+        (Finding("unknown", "", 1, 3), Since(1, 4), True),
+        (Finding("unknown", "", 1, 4), Since(1, 4), False),
+        (Finding("unknown", "", 1, 9), Since(2, 0), True),
+        (Finding("unknown", "", 1), Since(2, 0), True),
+        (Finding("unknown", "", 1), Since(1, 9), False),
+        (Finding("unknown", ""), Since(2, 9), False),
+        (Finding("broken", "", 1, 3), Since(2, 9), False),
+    ],
+)
+def test_what_is_unknown_of_earlier_epochs_alone_is_left_out(finding: Finding, since: Since, left_out: bool) -> None:
+    assert since.leaves_out(finding) is left_out
+
+
+def test_everything_is_decided_since_the_epoch_after_the_last_that_is_not() -> None:
+    found = [Finding("unknown", "", 1, 3), Finding("unknown", "", 1, 1)]
+    assert decided_since(found, Since(1, 4)) == Since(1, 4)
+    assert decided_since(found, Since(1, 3)) is None, "no epoch has come since"
+    assert decided_since([], Since(1, 3)) is None
+    for other in (Finding("unknown", ""), Finding("unknown", "", 1), Finding("broken", "", 1, 1)):
+        assert decided_since([*found, other], Since(1, 4)) is None
 
 
 def test_a_forged_row_is_broken_where_it_stands() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.audited import Made, rows_of_epoch
+from typer.testing import CliRunner
 
-from floodmark.audit.certificate import audit
+from floodmark.audit.certificate import audit, ended_by
+from floodmark.audit.evidence import Row, Since
 from floodmark.audit.logreader import read_table
+from floodmark.cli.app import app
 
 
 @pytest.fixture
@@ -150,7 +154,49 @@ def test_a_log_that_a_checkpoint_alone_tells_of_is_unknown(made: Made) -> None:
     for version in range(4):
         made.log(f"sink/{made.sink}", version).unlink()
     ((verdict, what),) = made.verdicts()
-    assert (verdict, what) == ("unknown", "3 of its commits cannot be looked up: the log begins at version 4")
+    assert (verdict, what) == (
+        "unknown",
+        "3 of its commits, up to this epoch, cannot be looked up: the log begins at version 4",
+    )
+
+
+def test_what_is_left_of_a_cut_log_is_proven_since_its_first_epoch(made: Made) -> None:
+    """Each report begins with the last epoch of the one before, so together they prove all epochs."""
+    DeltaTable(str(made.sink)).create_checkpoint()
+    for version in range(3):
+        made.log(f"sink/{made.sink}", version).unlink()
+    whole = audited(made, code=1)
+    assert "r: UNKNOWN: no contradiction found" in whole
+    assert "everything from epoch 3 of generation 1 on is proven (--since)" in whole
+    said = audited(made, "--since", "3")
+    assert "r: PROVEN since epoch 3 of generation 1: " in said
+    assert "1 findings on earlier epochs do not count" in said and "UNKNOWN" not in said
+    assert "r: UNKNOWN since epoch 2 of generation 1: " in audited(made, "--since", "2", code=1)
+    facts = json.loads(audited(made, "--since", "3", "--json"))
+    assert (facts["verdict"], facts["since"]) == ("proven", {"generation": 1, "epoch": 3})
+    assert [(one["epoch"], one["counts"]) for one in facts["findings"]] == [(2, False)]
+    for wrong, expected in (("4", "expected an epoch from 0 to 3"), ("x", "expected an epoch, such as 311, or a time")):
+        assert expected in audited(made, "--since", wrong, code=2)
+    (made.home / "late" / "3.parquet").unlink()
+    assert "r: BROKEN since epoch 3 of generation 1: " in audited(made, "--since", "3", code=3)
+
+
+def audited(made: Made, *words: str, code: int = 0) -> str:
+    found = CliRunner().invoke(app, ["audit", "r", "--home", str(made.home.parent), *words], env={"COLUMNS": "200"})
+    assert found.exit_code == code, found.output
+    return found.output
+
+
+def test_a_time_means_the_last_epoch_that_had_ended_by_then() -> None:
+    ends = [("commit", 1, 0), ("intent", 1, 1), ("commit", 1, 1), ("lost", 1, 2), ("seal", 1, 2), ("commit", 2, 0)]
+    rows = [
+        Row(i, kind, generation, "", epoch, 1, "run", f"2001-01-01T00:0{i}:00.000000Z", "", "", "")
+        for i, (kind, generation, epoch) in enumerate(ends)
+    ]
+    at = [ended_by(rows, datetime(2001, 1, 1, 0, minute, tzinfo=UTC)) for minute in range(6)]
+    assert at == [Since(1, 0), Since(1, 0), Since(1, 1), Since(1, 2), Since(1, 2), Since(2, 0)]
+    assert ended_by(rows, datetime(2000, 1, 1, tzinfo=UTC)) == Since(1, 0)
+    assert ended_by(rows) == Since(2, 0)
 
 
 def test_a_ledger_that_is_gone_is_broken_as_long_as_the_rules_tables_are_there(made: Made) -> None:

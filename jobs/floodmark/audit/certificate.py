@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from floodmark.audit import logreader
 from floodmark.audit.effects.accounts import Accounts, account_log, others_in, outboxes, targets_in
 from floodmark.audit.effects.effects import Effects
-from floodmark.audit.evidence import Finding, Row, TableLog, Tally, Verdict, worst
+from floodmark.audit.evidence import Finding, Row, Since, TableLog, Tally, Verdict, decided_since, worst
 from floodmark.audit.forgotten import forgotten
 from floodmark.audit.ledger.balance import balanced, deferred, excess_rejections, refilled, repeated_offsets
 from floodmark.audit.ledger.chain import chained, counted_rows, misshapen
@@ -20,12 +21,17 @@ from floodmark.audit.ledger.story import Story
 from floodmark.audit.targets import Targets, check_target
 from floodmark.redaction import redacted
 
+BEGINNING = Since(1, 0)
+ENDS = ("commit", "lost", "abandoned")  # rows that end an epoch, or begin a generation
 PARTS = ("read", "filtered", "dropped", "folded", "late", "dead")
 
 
 @dataclass
 class Certificate:
-    """`head`: hash of the ledger's newest row. Save it to detect later whether the ledger was rewritten."""
+    """`head`: hash of the ledger's newest row. Save it to detect later whether the ledger was rewritten.
+
+    since: the first epoch that the verdict is about; None: all are. newest: the newest one that has ended.
+    """
 
     rule: str
     deep: bool
@@ -36,10 +42,21 @@ class Certificate:
     generations: list[Generation] = field(default_factory=list)
     tables: dict[str, Tally] = field(default_factory=dict)
     undelivered: dict[str, int] = field(default_factory=dict)  # rows that a target refused and lacks, by its name
+    since: Since | None = None
+    newest: Since = BEGINNING
 
     @property
     def verdict(self) -> Verdict:
-        return worst(self.findings)
+        return worst([one for one in self.findings if not self.leaves_out(one)])
+
+    @property
+    def decided_since(self) -> Since | None:
+        """The epoch from which on everything is proven, where that cannot be decided of earlier ones."""
+        return decided_since(self.findings, self.newest)
+
+    def leaves_out(self, finding: Finding) -> bool:
+        """Whether the verdict does not depend on a finding, because it is about epochs before `since`."""
+        return self.since is not None and self.since.leaves_out(finding)
 
     def facts(self) -> dict[str, Any]:
         """The whole certificate, as values for JSON."""
@@ -47,11 +64,12 @@ class Certificate:
             "rule": self.rule,
             "verdict": self.verdict,
             "deep": self.deep,
+            "since": self.since and asdict(self.since),
             "ledger": {"id": self.ledger, "rows": self.rows, "head": self.head},
             "generations": [_generation(one) for one in self.generations],
             "tables": {name: asdict(tally) for name, tally in sorted(self.tables.items())},
             "undelivered": self.undelivered,
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": [{**asdict(one), "counts": not self.leaves_out(one)} for one in self.findings],
         }
 
 
@@ -76,12 +94,19 @@ def _generation(one: Generation) -> dict[str, Any]:
 
 
 def audit(
-    rule: str, home: Path, deep: bool, accounts: Accounts | None = None, targets: Targets | None = None
+    rule: str,
+    home: Path,
+    deep: bool,
+    accounts: Accounts | None = None,
+    targets: Targets | None = None,
+    since: int | datetime | None = None,
 ) -> Certificate | None:
     """The certificate of a rule whose ledger lies in `home`; None where it has none. Reads, and writes nothing.
 
     `accounts`: ask a sink that is no Delta table for the account of its writes. Without them such a sink is unknown.
     `targets`: ask a target outside of the lake what it has, if `deep`. Without them only its outbox is checked.
+    `since`: an epoch of the newest generation, or a time, with a zone: then the last epoch that had ended by then. The
+    verdict is about it and later ones. Raises ValueError for an epoch that has not ended.
     """
     root = str(home / rule)
     try:
@@ -97,7 +122,9 @@ def audit(
     if odd:
         return Certificate(rule, deep, found.id, len(found.rows), "", odd)
     head = found.rows[-1].hash if found.rows else ""
-    certificate = Certificate(rule, deep, found.id, len(found.rows), head, [])
+    certificate = Certificate(rule, deep, found.id, len(found.rows), head, [], newest=ended_by(found.rows))
+    if since is not None:
+        certificate.since = _since(rule, found.rows, since)
     certificate.findings += [*_nothing(found.rows), *chained(found.rows), *counted_rows(found.rows, found.counted)]
     try:
         effects = _follow(certificate, found, root, accounts)
@@ -107,6 +134,21 @@ def audit(
         what = redacted(f"ledger and logs cannot be followed ({type(fault).__name__}: {fault})")
         certificate.findings.append(Finding("broken", what))
     return certificate
+
+
+def _since(rule: str, rows: list[Row], wanted: int | datetime) -> Since:
+    newest = ended_by(rows)
+    if isinstance(wanted, datetime):
+        return ended_by(rows, wanted)
+    if not 0 <= wanted <= newest.epoch:
+        raise ValueError(f"rule {rule}: expected an epoch from 0 to {newest.epoch}, the newest, found {wanted}")
+    return replace(newest, epoch=wanted)
+
+
+def ended_by(rows: Iterable[Row], moment: datetime | None = None) -> Since:
+    """The last epoch that had ended by then; without a moment by now."""
+    found = (one for one in rows if one.kind in ENDS and (moment is None or datetime.fromisoformat(one.at) <= moment))
+    return max((Since(one.generation, one.epoch) for one in found), default=BEGINNING)
 
 
 def _follow(certificate: Certificate, found: logreader.LedgerRead, root: str, accounts: Accounts | None) -> Effects:

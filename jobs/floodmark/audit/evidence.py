@@ -27,6 +27,33 @@ class Finding:
     row: int | None = None
 
 
+@dataclass(frozen=True, order=True)
+class Since:
+    """The first epoch that a verdict is about, such as the last one of an earlier certificate."""
+
+    generation: int
+    epoch: int
+
+    def leaves_out(self, finding: Finding) -> bool:
+        """Whether a finding says only that something of earlier epochs cannot be decided."""
+        if finding.verdict == "broken" or finding.generation is None:
+            return False
+        if finding.epoch is None:
+            return finding.generation < self.generation
+        return (finding.generation, finding.epoch) < (self.generation, self.epoch)
+
+
+def decided_since(findings: Iterable[Finding], newest: Since) -> Since | None:
+    """The first epoch of which nothing is undecided; None if that is none up to the newest, or something is broken."""
+    found = list(findings)
+    undecided = [one for one in found if one.generation is not None and one.epoch is not None]
+    last = max(undecided, key=lambda one: (one.generation, one.epoch), default=None)
+    if last is None:
+        return None
+    since = Since(last.generation, last.epoch + 1)  # type: ignore[arg-type,operator]
+    return since if since <= newest and all(map(since.leaves_out, found)) else None
+
+
 @dataclass
 class Tally:
     """Counts of one table's commits. `repeated`: of earlier attempts at qos 1; `rewrites`: of its state; `undone`: of

@@ -36,7 +36,7 @@ class Effects:
     root: str
     logs: Mapping[str, TableLog]
     notes: Findings = field(default_factory=Findings)
-    _begins: dict[str, int] = field(default_factory=dict)
+    _begins: dict[str, Named] = field(default_factory=dict)
     _missing: dict[str, Named] = field(default_factory=dict)
     _gone: dict[str, Named] = field(default_factory=dict)
     _replaced: dict[tuple[str, int], Named] = field(default_factory=dict)
@@ -89,7 +89,8 @@ class Effects:
             self._missing.setdefault(log.address, named)
         elif named.commit < log.first:
             tally.pruned += 1
-            self._begins[named.table] = log.first
+            last = self._begins.setdefault(named.table, named)
+            self._begins[named.table] = max(last, named, key=lambda one: (one.generation, one.epoch))
         elif entry is None:
             what = f"the ledger names commit {named.commit}, the log ends at {log.last}"
             if named.commit <= log.last:
@@ -149,15 +150,15 @@ class Effects:
             what = f"the table that generation {generation} wrote, with id {id_}, is gone: what that generation has "
             what += "written can no longer be checked"
             self.notes.findings.append(Finding("unknown", what, generation, table=named.table))
-        for table, first in self._begins.items():
-            pruned = self.notes.tally(table).pruned
-            what = f"{pruned} of its commits cannot be looked up: the log begins at version {first}"
+        for table, last in self._begins.items():
+            pruned, first = self.notes.tally(table).pruned, self.tables.log(table, last.generation).first
+            what = f"{pruned} of its commits, up to this epoch, cannot be looked up: the log begins at version {first}"
             forget = self.tables.forgot_at(table, first)
             if forget is not None:
                 what += f", because forget {forget.number} removed its older entries and files ({forget.row.at} by "
                 what += f"{forget.row.run}); the ledger keeps the digests of these commits, and one of the rows that "
                 what += "stayed"
-            self.notes.findings.append(Finding("unknown", what, table=table, commit=first))
+            self.notes.findings.append(Finding("unknown", what, last.generation, last.epoch, table, first))
 
     def _absence(self, table: str, address: str) -> str:
         """The message for a missing table. A sink may have been moved: only the ledger's rows record its address."""

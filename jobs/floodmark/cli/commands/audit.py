@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from floodmark.cli.shared import options, output
 from floodmark.core.text.tablenames import table_label
+from floodmark.errors import Refused
 
 if TYPE_CHECKING:
     from floodmark.audit.certificate import Certificate
@@ -28,12 +30,23 @@ def audit(
     deep: Annotated[
         bool, typer.Option("--deep", help="Also read the tables' files, and recompute what they contain.")
     ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EPOCH|TIME",
+            help="Judge this epoch and later ones only: what cannot be looked up of earlier ones does not count. A "
+            "time means the last epoch that had ended by then.",
+        ),
+    ] = None,
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
     """Check what ledger and table logs prove about a rule: PROVEN, BROKEN or UNKNOWN. Needs no rule file and no JVM.
 
-    Exit codes: 0 proven, 3 broken, 1 unknown. Example: `floodmark audit departure_delays --deep`
+    Table logs are cut in the course of time, and nobody can look up what they said. So audit at intervals, each time
+    since the last epoch of the report before: together, these reports prove all epochs.
+
+    Exit codes: 0 proven, 3 broken, 1 unknown. Example: `floodmark audit departure_delays --deep --since 311`
     """
     from floodmark.audit.certificate import audit as audited
     from floodmark.audit.evidence import EXIT_CODES
@@ -43,7 +56,11 @@ def audit(
     from floodmark.ledger.home import Home
 
     place = Home(home.absolute(), name)
-    found = audited(name, place.root, deep, accounts=account, targets=partial(held_by, place))
+    ask = partial(audited, name, place.root, deep, accounts=account, targets=partial(held_by, place))
+    try:
+        found = ask(since=None if since is None else _moment(since))
+    except ValueError as fault:
+        raise Refused(f"--since: {fault}") from None
     if found is None:
         raise not_run(place.root, name)
     code = EXIT_CODES[found.verdict]
@@ -54,8 +71,25 @@ def audit(
     raise typer.Exit(code)
 
 
+def _moment(text: str) -> int | datetime:
+    """An epoch, or a time, in UTC unless it has a zone. Raises ValueError for anything else."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"expected an epoch, such as 311, or a time, such as 2001-01-01T00:00Z, found {text}"
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
 def _show(found: Certificate) -> None:
-    output.say(f"{found.rule}: {found.verdict.upper()}: {MEANING[found.verdict]}")
+    scope = "" if found.since is None else f" since epoch {found.since.epoch} of generation {found.since.generation}"
+    output.say(f"{found.rule}: {found.verdict.upper()}{scope}: {MEANING[found.verdict]}")
+    decided = found.decided_since
+    if found.verdict == "unknown" and decided is not None:
+        output.say(f"everything from epoch {decided.epoch} of generation {decided.generation} on is proven (--since)")
     output.say(f"ledger {found.ledger}, {found.rows} rows, head {found.head}")
     for facts in found.facts()["generations"]:
         rows = ", ".join(f"{count} {part}" for part, count in facts["rows"].items())
@@ -85,12 +119,15 @@ def _show(found: Certificate) -> None:
         output.say(f"{undigested} commits have no digest to compare: they were written before digests were introduced")
     for table, lacking in sorted(found.undelivered.items()):
         output.say(f"{table_label(table)}: {lacking} rows undelivered: the target refused them, and they are kept")
-    for finding in found.findings[:SHOWN]:
+    counting = [one for one in found.findings if not found.leaves_out(one)]
+    for finding in counting[:SHOWN]:
         output.say(_finding_line(finding))
-    for name in sorted({one.table for one in found.findings[:SHOWN] if one.table and one.table.startswith("sink/")}):
+    for name in sorted({one.table for one in counting[:SHOWN] if one.table and one.table.startswith("sink/")}):
         output.say(f"{table_label(name)}: {name.removeprefix('sink/')}")
-    if len(found.findings) > SHOWN:
-        output.say(f"… and {len(found.findings) - SHOWN} more: --json prints all of them")
+    if len(counting) > SHOWN:
+        output.say(f"… and {len(counting) - SHOWN} more: --json prints all of them")
+    if earlier := len(found.findings) - len(counting):
+        output.say(f"{earlier} findings on earlier epochs do not count: --json prints them")
 
 
 def _recomputed(found: Certificate, count: int) -> int | None:

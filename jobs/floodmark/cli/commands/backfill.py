@@ -58,7 +58,10 @@ def backfill(
         typer.Option("--to", metavar="T", parser=moment, help="End of the interval (exclusive).", show_default=False),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Recompute all results, in place of an interval. Works for every rule that can be backfilled.")
+        bool,
+        typer.Option(
+            "--all", help="Recompute all results, in place of an interval: of every rule that can be backfilled."
+        ),
     ] = False,
     lookups: Annotated[
         Joined,

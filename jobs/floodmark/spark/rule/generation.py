@@ -223,7 +223,7 @@ def _state_properties(plan: Plan, name: str) -> dict[str, str]:
     return {
         "delta.dataSkippingStatsColumns": f"_epoch,{quoted(time)}" if time else "_epoch",
         "delta.deletedFileRetentionDuration": "interval 1 hour",
-        "delta.logRetentionDuration": "interval 1 day",
+        "delta.logRetentionDuration": "interval 2 days",
     }
 
 
