@@ -50,11 +50,12 @@ class Shell:
 
     def run(self, text: str) -> str:
         self.begin(text)
-        said = []
+        said: list[str] = []
         try:
-            said.extend(self.lines())
+            for line in self.lines():
+                said.append(line)
         except AssertionError as fault:
-            raise AssertionError(f"{fault}: {text}") from fault
+            raise AssertionError("\n".join([f"{fault}:", text, "it printed:", *said])) from fault
         return "\n".join(said)
 
     def end(self) -> None:

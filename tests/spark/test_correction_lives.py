@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from support.corrected import ENTIRE, FORMS, KEYED, Rows, flow_of, in_batch, proven, sink
+from support.corrected import ANSWERED, FORMS, KEYED, Rows, flow_of, in_batch, proven, sink
 from support.crash import Crash, crash_at
 from support.flow import START, event
 from support.running import backfill, backfill_all, run
 
-from floodmark.core.lifecycle.backfills import window_of
+from floodmark.core.lifecycle.backfills import windows_of
 from floodmark.core.protocol.crashpoints import CORRECTION_POINTS, EPOCH_POINTS
 from floodmark.core.rules.checks.recomputing import Scope, scope_of
 from floodmark.ledger.ledger import LedgerReader
@@ -32,7 +32,7 @@ class Life:
         self.spark, self.rng, self.late = spark, Random(f"{form} {seed} {late}"), late
         self.flow = flow_of(place, form, sinks=1)
         self.flow.settings = {**self.flow.settings, **self.rng.choice([{}, {"epoch": {"max_files": 1}}])}
-        self.least = -2 if form in ENTIRE else 0  # of n: with a negative one a window of rows begins
+        self.least = -2 if form in ANSWERED else 0  # of n: with a negative one a window of rows begins
         self.newest = 0.0  # seconds: of all rows that were ever in the source
         self.killed = self.rewritten = self.filled = 0
 
@@ -144,10 +144,10 @@ class Life:
         known = LedgerReader.load(self.flow.place.ledger)
         if known is None or known.head is None or known.head.watermark is None or known.head.epoch == 0:
             return None
-        first, window = round(START.timestamp()) * SECOND, window_of(self.flow.rule())
-        if window is None:
+        first, windows = round(START.timestamp()) * SECOND, windows_of(self.flow.rule())
+        if windows is None:
             return first, first + round(self.newest + 1) * SECOND
-        return window.start_from(first - window.size_us), window.live_from(known.head.watermark)
+        return windows.around(first, first)[0], windows.live_from(known.head.watermark)
 
     def check(self) -> None:
         """What is final is what batch gives; late rows count once their interval has been computed again."""
@@ -166,7 +166,7 @@ def _less(one: Rows, other: Rows) -> list[str]:
 
 
 # Of `distinct` rows with one time, which one counts is not said: rows here may differ in their value alone.
-LIVED = [form for form in (*FORMS, *KEYED, *ENTIRE) if form != "distinct rows"]
+LIVED = [form for form in (*FORMS, *KEYED, *ANSWERED) if form != "distinct rows"]
 LIVES = [(form, seed) for form in LIVED for seed in range(1, 11)]
 STEPS_IN_CI = 2
 # These are corrected by `test_corrections.py` in each commit: after an update, and in many ways. Hopping windows are

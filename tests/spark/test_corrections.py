@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 from pyspark.sql import SparkSession
-from support.corrected import CORRECT, FORMS, SIZE, at, aware, flow_of, proven, same_as_batch, sink, watermark
+from support.corrected import CORRECT, FORMS, SIZE, SPANNED, at, aware, flow_of, proven, same_as_batch, sink, watermark
 from support.crash import put_reach
 from support.flow import SLICED, TUMBLING, Flow, event
 from support.oracle import ordered
@@ -28,7 +28,7 @@ from support.rewrites import (
     move,
     update,
 )
-from support.running import crash, run
+from support.running import backfill, crash, run
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
@@ -42,8 +42,8 @@ from floodmark.errors import HistoryGone, InputFault, RuleInvalid
 # Each form is rewritten in `test_correction_lives.py`, too. `move` is below, with a kill, and `merge` in the tests of a
 # table with a change feed and of one that is only merged into; `move`, `restore` and `overwrite` are in
 # `test_corrections_by_key.py`, where the rows of a commit are found in the same way.
-IN_CI = {("update", "rows")}
-EACH = [(how, form) for how in REWRITES for form in FORMS]
+IN_CI = {("update", "rows"), ("move", "distinct rows")}
+EACH = [(how, form) for how in REWRITES for form in (*FORMS, *SPANNED)]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_killed_anywhere_it_is_done_once(spark: SparkSession, place: Path, form:
 
 
 @pytest.mark.parametrize(
-    "form", [one if one == "slices" else pytest.param(one, marks=pytest.mark.prove) for one in FORMS]
+    "form", [one if one == "slices" else pytest.param(one, marks=pytest.mark.prove) for one in (*FORMS, *SPANNED)]
 )
 @pytest.mark.parametrize("point", [None, pytest.param("backfill.sink.after", marks=pytest.mark.prove)])
 def test_what_lies_between_distant_rows_is_left_as_it_is(
@@ -389,3 +389,20 @@ def test_a_rule_may_read_a_sink_that_has_a_key(spark: SparkSession, place: Path)
     assert sink(windows) == expected != []
     proven(newest)
     proven(windows)
+
+
+def test_a_backfill_lets_a_late_row_decide_which_duplicates_count(spark: SparkSession, place: Path) -> None:
+    """It makes the row behind it a duplicate, which stood alone so far; nothing beyond the interval changes."""
+    flow = flow_of(place, "distinct rows", sinks=1)
+    flow.arrive([event(100, "a", 1.0, 1), event(190, "a", 2.0, 1), event(400, "b")])
+    run(spark, flow)
+    before = sink(flow)
+    flow.arrive([event(150, "a", 3.0, 1), event(500, "b")])
+    run(spark, flow)
+    assert flow.counts()["late"] == 1
+    assert before == [row for row in sink(flow) if row[1] == "a"]
+    assert len(before) == 2
+    backfill(spark, flow, round(at(140).timestamp() * 1e6), round(at(200).timestamp() * 1e6))
+    same_as_batch(spark, flow)
+    assert [row[2] for row in sink(flow) if row[1] == "a"] == [1.0]
+    proven(flow)

@@ -91,8 +91,8 @@ Given = list[dict[str, Any]]  # all rows of the source
 
 
 @dataclass(frozen=True)
-class Entire:
-    """A rule that neither an interval of time nor keys bound, so that all of its results are recomputed.
+class Answered:
+    """A rule with an answer of its own.
 
     given: its results by plain Python, of all rows and a watermark; None: by `batch`, plain SQL with a column `_end`
     that the watermark has passed where a result is final.
@@ -107,14 +107,14 @@ class Entire:
     process: str | None = None
 
 
-def _by_keys(name: str) -> Entire:
+def _by_keys(name: str) -> Answered:
     """One of the rules about the rows of a key, by its own answer over the rows that the watermark has passed."""
     kind = rowsofkeys.KINDS[name]
 
     def given(rows: Given, until: datetime) -> Rows:
         return [*kind.answer([row for row in rows if row["at"] < until])]
 
-    return Entire(kind.sql, given, settings=kind.settings, stream=kind.stream)
+    return Answered(kind.sql, given, settings=kind.settings, stream=kind.stream)
 
 
 SESSIONS = """SELECT session_window.start AS start, k, count(*) AS c, sum(v) AS total, max(n) AS top FROM events
@@ -124,29 +124,34 @@ UNION ALL SELECT window.start, upper(k), count(n), max(v) FROM events GROUP BY w
 FULL = """SELECT a.at AS at, a.k AS k, b.at AS before, b.n AS n FROM events a FULL JOIN events b
 ON a.k = b.k AND b.at >= a.at - INTERVAL 25 SECONDS AND b.at < a.at"""
 TOTALS = "SELECT k, count(*) AS c, max(n) AS m FROM events GROUP BY k"
-ENTIRE = {
-    "class": Entire(given=oracle.totals, process="totals:Totals"),
-    "windows of rows": _by_keys("count"),
-    "windows by conditions": _by_keys("state"),
+# An interval of time bounds what is recomputed, as of `FORMS`.
+SPANNED = {
     "distinct rows": _by_keys("distinct"),
-    "sessions": Entire(SESSIONS, oracle.sessions),
-    "rows before": Entire(
-        PLACES, batch=f"SELECT at + INTERVAL 1 MICROSECOND AS _end, * FROM ({PLACES})", settings={"unbounded": True}
-    ),
-    "several sizes": Entire(
+    "several sizes": Answered(
         SIZES, batch=SIZES.replace("SELECT window.start", "SELECT window.end AS _end, window.start")
     ),
-    "full join": Entire(
+}
+# Neither an interval nor keys bound it, so that all results are recomputed.
+ENTIRE = {
+    "class": Answered(given=oracle.totals, process="totals:Totals"),
+    "windows of rows": _by_keys("count"),
+    "windows by conditions": _by_keys("state"),
+    "sessions": Answered(SESSIONS, oracle.sessions),
+    "rows before": Answered(
+        PLACES, batch=f"SELECT at + INTERVAL 1 MICROSECOND AS _end, * FROM ({PLACES})", settings={"unbounded": True}
+    ),
+    "full join": Answered(
         FULL,
         batch=f"SELECT coalesce(at, before + INTERVAL 25 SECONDS) + INTERVAL 1 MICROSECOND AS _end, * FROM ({FULL})",
     ),
-    "totals with a lateness": Entire(
+    "totals with a lateness": Answered(
         TOTALS,
         batch=f"SELECT TIMESTAMP'1970-01-01' AS _end, * FROM ({TOTALS})",
         settings={"unbounded": True},
         sink={"key": ["k"]},
     ),
 }
+ANSWERED = {**SPANNED, **ENTIRE}
 AHEAD = {"over": timedelta(seconds=1)}  # how far behind a row the watermark has to be for its result to be final
 
 
@@ -155,8 +160,8 @@ def at(seconds: float) -> datetime:
 
 
 def flow_of(place: Path, form: str, sinks: int = 2, **kwargs: Any) -> Flow:
-    if form in ENTIRE:
-        return _entire(place, ENTIRE[form], sinks, **kwargs)
+    if form in ANSWERED:
+        return _answered(place, ANSWERED[form], sinks, **kwargs)
     if form in KEYED:
         return _keyed(place, KEYED[form], sinks, **kwargs)
     settings = {"windows": "rows"} if form == "rows" else {}
@@ -171,7 +176,7 @@ def _keyed(place: Path, form: Keyed, sinks: int, **kwargs: Any) -> Flow:
     return flow
 
 
-def _entire(place: Path, form: Entire, sinks: int, **kwargs: Any) -> Flow:
+def _answered(place: Path, form: Answered, sinks: int, **kwargs: Any) -> Flow:
     settings, stream = deepcopy({**form.settings}), {**CORRECT, **form.stream}
     flow = Flow(place, sql=form.sql, process=form.process, settings=settings, stream=stream, sinks=sinks, **kwargs)
     flow.settings["sinks"] = [deepcopy({"delta": flow.sink(i), **form.sink}) for i in range(sinks)]
@@ -190,9 +195,9 @@ def watermark(flow: Flow) -> datetime:
 def in_batch(spark: SparkSession, flow: Flow) -> Rows:
     """What the rule's SQL gives of the source as it is now, of windows that are final."""
     spark.read.format("delta").load(flow.source).createOrReplaceTempView("events")
-    entire = next((one for one in ENTIRE.values() if (one.sql, one.process) == (flow.sql, flow.process)), None)
-    if entire is not None:
-        return _entirely(spark, flow, entire)
+    for one in ANSWERED.values():
+        if (one.sql, one.process, one.stream.get("distinct")) == (flow.sql, flow.process, flow.stream.get("distinct")):
+            return _answer(spark, flow, one)
     form = next((one for one in KEYED.values() if one.sql == flow.sql), None)
     if form is not None and form.lateness is None:
         return ordered(map(tuple, spark.sql(form.whole or form.sql).collect()))
@@ -201,7 +206,7 @@ def in_batch(spark: SparkSession, flow: Flow) -> Rows:
     return ordered(tuple(row.values()) for row in rows if _is_final(flow.sql, row, until))
 
 
-def _entirely(spark: SparkSession, flow: Flow, form: Entire) -> Rows:
+def _answer(spark: SparkSession, flow: Flow, form: Answered) -> Rows:
     until = watermark(flow)
     if form.given is not None:
         found = form.given(rows_of(flow.source), until)

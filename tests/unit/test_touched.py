@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from support.flow import HOPPING, SESSIONS, SLICED, STATELESS, TUMBLING, TWO_WINDOWS, Flow
 
 from floodmark.connectors.delta.rewrites import FileChanges, as_added, rewriting
-from floodmark.core.lifecycle.backfills import EVER, restated_in, scope_now, window_of
+from floodmark.core.lifecycle.backfills import EVER, restated_in, scope_now, windows_of
 from floodmark.core.lifecycle.changes import check_edit, check_keeps_corrections
 from floodmark.core.lifecycle.corrections import (
     MOST_GAPS,
@@ -40,6 +40,7 @@ from floodmark.ledger.delta.tablelog import DataCommit
 SECOND, MINUTE = 1_000_000, 60_000_000
 NO_LIMIT = (1 << 63) - 1
 CORRECT = {"on_rewrite": "correct"}
+DISTINCT = {"key": ["k"], "within": "1 minute"}
 
 
 def rule_of(root: Path, **how: Any) -> Rule:
@@ -69,8 +70,9 @@ def test_every_window_that_holds_a_touched_row_is_recomputed_and_no_window_besid
     tmp_path: Path, sql: str, oldest: int, newest: int
 ) -> None:
     rule = rule_of(tmp_path, sql=sql)
-    found, window = touched_interval(rule, [(oldest, newest)], NO_LIMIT), window_of(rule)
-    assert window is not None
+    found, windows = touched_interval(rule, [(oldest, newest)], NO_LIMIT), windows_of(rule)
+    assert windows is not None
+    (window,) = windows.grids
     starts = range(window.offset_us - 100 * window.slide_us, 10 * MINUTE, window.slide_us)
     touched = [at for at in starts if at <= newest and at + window.size_us > oldest]
     assert [at for at in starts if found.begin <= at < found.end] == touched
@@ -88,8 +90,9 @@ def test_of_a_stateless_rule_the_rows_of_the_touched_times_are_recomputed(tmp_pa
 @pytest.mark.parametrize("sql", [TUMBLING, HOPPING, SLICED])
 def test_windows_between_touched_ones_stay_as_they_are(tmp_path: Path, sql: str, seed: int) -> None:
     rng, rule = Random(seed), rule_of(tmp_path, sql=sql)
-    window = window_of(rule)
-    assert window is not None
+    windows = windows_of(rule)
+    assert windows is not None
+    (window,) = windows.grids
     rows = sorted(rng.randrange(-30 * MINUTE, 30 * MINUTE) for _ in range(rng.randrange(1, 9)))
     needed = rng.choice([NO_LIMIT, None, rng.randrange(-40 * MINUTE, 40 * MINUTE)])
     grain = grain_of(rule, rows[0], rows[-1])
@@ -196,7 +199,6 @@ REFUSED = {
 
 ENTIRE: dict[str, dict[str, Any]] = {
     "sessions": {"sql": SESSIONS},
-    "two windows": {"sql": TWO_WINDOWS},
     "late totals": {"sql": TOTALS, "settings": {**keyed("k"), "unbounded": True}},
     "keys with lookups": {
         "sql": "SELECT e.k, name FROM events e JOIN names ON e.k = names.k",
@@ -211,6 +213,23 @@ ENTIRE: dict[str, dict[str, Any]] = {
 def test_what_neither_an_interval_nor_keys_bound_is_corrected_as_a_whole(tmp_path: Path, what: str) -> None:
     rule = rule_of(tmp_path, **ENTIRE[what])
     assert scope_now(rule, head(rule)) is Scope.ALL
+
+
+@pytest.mark.parametrize(
+    "how", [{"sql": TWO_WINDOWS}, {"sql": STATELESS, "stream": {**CORRECT, "distinct": DISTINCT}}], ids=str
+)
+def test_windows_of_several_sizes_and_rows_without_duplicates_are_corrected_by_interval(
+    tmp_path: Path, how: dict[str, Any]
+) -> None:
+    rule = rule_of(tmp_path, **how)
+    assert scope_now(rule, head(rule)) is Scope.INTERVAL
+
+
+def test_a_row_decides_about_rows_of_its_key_within_the_horizon_behind_it(tmp_path: Path) -> None:
+    rule = rule_of(tmp_path, sql=STATELESS, stream={**CORRECT, "distinct": DISTINCT})
+    found = touched_interval(rule, [(5 * MINUTE, 6 * MINUTE)], NO_LIMIT)
+    assert (found.begin, found.end) == (5 * MINUTE, 7 * MINUTE + 1)
+    assert (found.low, found.high) == (4 * MINUTE, 7 * MINUTE + 1)
 
 
 def test_results_of_all_times_hold_until_the_next_epoch(tmp_path: Path) -> None:

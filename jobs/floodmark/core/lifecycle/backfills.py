@@ -24,7 +24,7 @@ from floodmark.core.rules.checks.recomputing import (
 from floodmark.core.rules.kinds import sink_can
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.core.sql.timecolumn import TimeColumn, time_column_of
-from floodmark.core.sql.windows import Grid, Reach, grids
+from floodmark.core.sql.windows import Reach, Sizes, grids
 from floodmark.core.text.addresses import location
 from floodmark.errors import Refused, RunFailed
 
@@ -39,7 +39,7 @@ class Interval:
     """[begin, end) of results; they depend on rows of event times in [low, high).
 
     gaps: intervals in between, in order, whose results stay as they are. time_column: the column that shows their time.
-    window: None for a rule without windows of a fixed size. final: whether no later epoch writes to it. whole: it is of
+    windows: None for a rule without any of a fixed size. final: whether no later epoch writes to it. whole: it is of
     all results, of any time, or of none. then: lookup tables are read as each epoch read them, else as they are now.
     """
 
@@ -48,7 +48,7 @@ class Interval:
     low: int
     high: int
     time_column: TimeColumn
-    window: Grid | None
+    windows: Sizes | None
     final: bool
     gaps: Gaps = ()
     whole: bool = False
@@ -58,10 +58,10 @@ class Interval:
     def of(cls, rule: Rule, begin: int, end: int, final: bool = False) -> Interval:
         """The interval of a rule whose results can be computed again."""
         time_column = time_column_of(rule.sql, rule.event_times, rule.lookups)
-        window, reach = window_of(rule), reach_of(rule)
+        windows, reach = windows_of(rule), reach_of(rule)
         assert time_column is not None
-        high = end + reach.after_us + (window.size_us - window.slide_us if window else 0)
-        return cls(begin, end, begin - reach.before_us, high, time_column, window, final)
+        high = reach.after_us + (windows.end_of(end) if windows else end)
+        return cls(begin, end, begin - reach.before_us, high, time_column, windows, final)
 
 
 EVERYTHING = Interval(-EVER, EVER, -EVER, EVER, NO_COLUMN, None, final=False, whole=True)
@@ -74,17 +74,18 @@ def reach_of(rule: Rule) -> Reach:
     return Reach(max((one.before_us for one in reaches), default=0), max((one.after_us for one in reaches), default=0))
 
 
-def window_of(rule: Rule) -> Grid | None:
-    """The window that says where intervals may begin and end; None for a rule without any of a fixed size."""
-    return next(iter(grids(rule.query.windows)), None)
+def windows_of(rule: Rule) -> Sizes | None:
+    """The windows that say where intervals may begin and end; None for a rule without any of a fixed size."""
+    found = grids(rule.query.windows)
+    return Sizes(tuple(found)) if found else None
 
 
 def starting_in(rule: Rule, begin: int, end: int) -> tuple[int, int]:
     """The interval of the windows that start in [begin, end); equal bounds if none does."""
-    window = window_of(rule)
-    if window is None:
+    windows = windows_of(rule)
+    if windows is None:
         return begin, end
-    return window.start_from(begin), window.start_from(end)
+    return windows.start_from(begin), windows.start_from(end)
 
 
 def requested_interval(rule: Rule, head: Head, begin: int, end: int, shown: Shown, then: bool = False) -> Interval:
@@ -105,11 +106,11 @@ def requested_interval(rule: Rule, head: Head, begin: int, end: int, shown: Show
         )
     if has_keys(rule):
         return Interval(begin, end, begin, end, NO_COLUMN, None, final=False)
-    window = window_of(rule)
-    _check_bounds(begin, end, window, shown)
+    windows = windows_of(rule)
+    _check_bounds(begin, end, windows, shown)
     interval = Interval.of(rule, begin, end)
     final = is_final(rule, interval.high, head.watermark)
-    if window is not None and not final:
+    if windows is not None and not final:
         raise Refused(_not_final(rule, interval, rule.late_below(head.watermark), shown))
     return replace(interval, final=final, then=then)
 
@@ -243,11 +244,11 @@ def _of_older_texts(rule: Rule, head: Head) -> Iterator[str]:
             return
 
 
-def _check_bounds(begin: int, end: int, window: Grid | None, shown: Shown) -> None:
+def _check_bounds(begin: int, end: int, windows: Sizes | None, shown: Shown) -> None:
     """Raise Refused for an interval that cuts through windows' starts."""
-    if window is None:
+    if windows is None:
         return
-    low, wide = window.start_at(begin), window.start_from(end)
+    low, wide = windows.start_at(begin), windows.start_from(end)
     if (low, wide) != (begin, end):
         raise Refused(
             f"expected bounds at which windows start, found {shown(begin)} to {shown(end)}; the nearest interval "
@@ -256,10 +257,10 @@ def _check_bounds(begin: int, end: int, window: Grid | None, shown: Shown) -> No
 
 
 def _not_final(rule: Rule, interval: Interval, watermark: int | None, shown: Shown) -> str:
-    assert interval.window is not None
+    assert interval.windows is not None
     found = "no watermark yet"
     if watermark is not None:
-        newest = interval.window.live_from(watermark)
+        newest = interval.windows.live_from(watermark)
         found = f"{shown(watermark)}; the last --to that is final: {shown(newest)}"
     return (
         f"rule {rule.rule}: the windows up to {shown(interval.end)} are not final: expected the watermark at "

@@ -16,13 +16,13 @@ from floodmark.core.lifecycle.backfills import (
     reasons_in_sinks,
     same_tables,
     scope_now,
-    window_of,
+    windows_of,
 )
 from floodmark.core.protocol.records.backfills import Restated, Rewrite, Rewritten
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.checks.recomputing import has_keys
 from floodmark.core.rules.rule import Rule
-from floodmark.core.sql.windows import Grid, Reach
+from floodmark.core.sql.windows import Reach, Sizes
 from floodmark.errors import Refused
 
 SECOND = 1_000_000  # microseconds
@@ -35,26 +35,24 @@ def touched_interval(rule: Rule, times: Sequence[tuple[int, int]], needed: int |
     times: in order, from and to, both included. needed: an event time from which on state needs the rows, so that there
     is no gap; None: it needs all.
     """
-    window, reach = window_of(rule), reach_of(rule)
-    found = [_touched(window, reach, oldest, newest) for oldest, newest in times]
+    windows, reach = windows_of(rule), reach_of(rule)
+    found = [_touched(windows, reach, oldest, newest) for oldest, newest in times]
     whole = Interval.of(rule, found[0][0], max(end for _, end in found), final=True)
-    gaps = [] if needed is None else _gaps(found, window, needed - (whole.high - whole.end))
+    gaps = [] if needed is None else _gaps(found, windows, needed - (whole.high - whole.end))
     return replace(whole, gaps=tuple(sorted(sorted(gaps, key=_width)[-MOST_GAPS:])))
 
 
-def _touched(window: Grid | None, reach: Reach, oldest: int, newest: int) -> tuple[int, int]:
+def _touched(windows: Sizes | None, reach: Reach, oldest: int, newest: int) -> tuple[int, int]:
     """The results that depend on a row between these event times."""
     oldest, newest = oldest - reach.after_us, newest + reach.before_us
-    if window is None:
-        return oldest, newest + 1
-    return window.start_from(oldest - window.size_us + 1), window.start_at(newest) + window.slide_us
+    return windows.around(oldest, newest) if windows else (oldest, newest + 1)
 
 
-def _gaps(found: Sequence[tuple[int, int]], window: Grid | None, before: int) -> Iterator[tuple[int, int]]:
+def _gaps(found: Sequence[tuple[int, int]], windows: Sizes | None, before: int) -> Iterator[tuple[int, int]]:
     """What lies between these intervals, and before a time."""
     last = found[0][1]
     for begin, end in found[1:]:
-        until = min(begin, window.start_at(before) if window else before)
+        until = min(begin, windows.start_at(before) if windows else before)
         if last < until:
             yield last, until
         last = max(last, end)
@@ -66,8 +64,8 @@ def _width(gap: tuple[int, int]) -> int:
 
 def grain_of(rule: Rule, oldest: int, newest: int) -> int:
     """How finely the event times of rows are told apart to find gaps: there are at most some thousands."""
-    window = window_of(rule)
-    return max(window.slide_us if window else SECOND, (newest - oldest) // 10_000)
+    windows = windows_of(rule)
+    return max(windows.longest.slide_us if windows else SECOND, (newest - oldest) // 10_000)
 
 
 def times_of(parts: Iterable[int | None], grain: int) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from floodmark.core.sql.forms.relations import relation_of
-from floodmark.core.sql.tree.columns import Column, Meaning, Named, Part, Rest, Time
+from floodmark.core.sql.tree.columns import Column, Meaning, Named, Part, Rest, Start, Time
 from floodmark.core.sql.tree.parse import parse
 from floodmark.core.sql.tree.shape import Shape
 from floodmark.core.sql.windows import Reach
@@ -51,8 +51,8 @@ def _time_column(column: Column) -> TimeColumn | None:
         return None
     if isinstance(meaning, Part) and meaning.shift_us is not None:
         return TimeColumn(column.name, meaning.shift_us, meaning.spec.reach)
-    return TimeColumn(column.name, reach=_reach(meaning)) if isinstance(meaning, Time) else None
+    return TimeColumn(column.name, reach=_reach(meaning)) if isinstance(meaning, (Time, Start)) else None
 
 
 def _reach(time: Meaning) -> Reach:
-    return Reach(time.before_us, time.after_us) if isinstance(time, Time) else Reach()
+    return Reach(time.before_us, time.after_us) if isinstance(time, (Time, Start)) else Reach()

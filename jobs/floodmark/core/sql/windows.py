@@ -326,6 +326,41 @@ def grids(specs: Iterable[Spec]) -> list[Grid]:
     return list(dict.fromkeys(spec.grid for spec in specs if spec.grid is not None))
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """Windows of one or several sizes together. Intervals of them begin and end where one with the longest slide does.
+
+    A window lies in an interval if it starts there.
+    """
+
+    grids: tuple[Grid, ...]
+
+    @property
+    def longest(self) -> Grid:
+        return max(self.grids, key=lambda grid: (grid.slide_us, grid.size_us, grid.offset_us))
+
+    def start_at(self, at: int) -> int:
+        """The last bound of an interval at or before a time."""
+        return self.longest.start_at(at)
+
+    def start_from(self, at: int) -> int:
+        """The first bound of an interval at or after a time."""
+        return self.longest.start_from(at)
+
+    def end_of(self, end: int) -> int:
+        """The end of the last window that starts before `end`."""
+        return max(grid.start_at(end - 1) + grid.size_us for grid in self.grids)
+
+    def around(self, oldest: int, newest: int) -> tuple[int, int]:
+        """The interval of all windows that hold a row between these event times, both included."""
+        first = min(grid.start_from(oldest - grid.size_us + 1) for grid in self.grids)
+        return self.start_at(first), self.start_at(newest) + self.longest.slide_us
+
+    def live_from(self, watermark: int) -> int:
+        """The last bound before which no window starts that ends after `watermark`."""
+        return self.start_at(min(grid.live_from(watermark) for grid in self.grids))
+
+
 def needed_from(specs: Iterable[Spec], watermark: int) -> int | None:
     """The event time from which results that are not final at `watermark` need rows; None if only rows show it."""
     found = [spec.needed_from(watermark) for spec in specs]

@@ -91,7 +91,6 @@ def has_keys(rule: Rule) -> bool:
 def reasons_by_key(rule: Rule) -> Iterator[str]:
     """Why a rule that has keys cannot be corrected all the same, by its text alone."""
     yield from _of_rows(rule)
-    yield from _of_distinct(rule)
     if rule.query.lookups:
         yield "its keys may depend on lookup tables, of which each epoch has read another version"
     for name, stream in rule.streams.items():
@@ -120,7 +119,6 @@ def reasons_in_rule(rule: Rule) -> Iterator[str]:
         yield "the effect of a row in its class depends on all rows before it"
         return
     yield from _of_rows(rule)
-    yield from _of_distinct(rule)
     yield from _of_query(rule)
     yield from _of_sinks(rule)
 
@@ -136,11 +134,6 @@ def _of_rows(rule: Rule) -> Iterator[str]:
         yield "at qos 0 epochs may be lost, and a backfill would restore their rows"
 
 
-def _of_distinct(rule: Rule) -> Iterator[str]:
-    if any(stream.distinct for stream in rule.streams.values()):
-        yield "its streams are `distinct`: which of several equal rows is read depends on rows before the interval"
-
-
 def _of_query(rule: Rule) -> Iterator[str]:
     from floodmark.core.sql.timecolumn import time_column_of  # parses SQL, which a run with nothing to do can avoid
 
@@ -149,12 +142,11 @@ def _of_query(rule: Rule) -> Iterator[str]:
         yield "its results depend on all rows before them (running totals, first rows of a key, windows of rows)"
     elif any(spec.merges for spec in query.windows):
         yield "it has sessions, whose bounds depend on all rows of a key"
-    elif len(grids(query.windows)) > 1:
-        yield "it has windows of several sizes; expected none, or one window(...) of a fixed size"
     elif query.is_full_join:
         yield "it has a FULL JOIN, of whose results each event time may be NULL"
     elif time_column_of(rule.sql, rule.event_times, rule.lookups) is None:
-        what = "window.start or window.end" if grids(query.windows) else "the unchanged event time"
+        sizes = len(grids(query.windows))
+        what = "window.start" if sizes > 1 else "window.start or window.end" if sizes else "the unchanged event time"
         yield f"no column of its results has their time: expected {what} in the SELECT"
 
 

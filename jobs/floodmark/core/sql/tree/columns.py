@@ -37,7 +37,15 @@ class Part:
         return None if grid is None else {"start": 0, "end": grid.size_us}.get(self.name)
 
 
-Meaning = Time | Part | None
+@dataclass(frozen=True)
+class Start:
+    """The start of a window that is of one of several sizes. A row of it depends on rows as far as a `Time` says."""
+
+    before_us: int = 0
+    after_us: int = 0
+
+
+Meaning = Time | Part | Start | None
 
 
 @dataclass(frozen=True)
@@ -155,7 +163,17 @@ def _both(left: Columns, right: Columns) -> Iterator[Column]:
 def _common(a: Meaning, b: Meaning) -> Meaning:
     if isinstance(a, Time) and isinstance(b, Time):
         return Time(max(a.before_us, b.before_us), max(a.after_us, b.after_us))
-    return a if a == b else None
+    if a == b:
+        return a
+    starts = [_start(one) for one in (a, b)]
+    return Start(*map(max, zip(*starts, strict=True))) if all(starts) else None
+
+
+def _start(meaning: Meaning) -> tuple[int, int] | None:
+    """The reach of a window's start; None for anything else."""
+    if isinstance(meaning, Start):
+        return meaning.before_us, meaning.after_us
+    return meaning.spec.reach if isinstance(meaning, Part) and meaning.shift_us == 0 else None
 
 
 def starred(star: exp.Expr, columns: Columns) -> Columns:

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.preflight import check_sources
-from floodmark.core.lifecycle.backfills import Interval, window_of
+from floodmark.core.lifecycle.backfills import Interval, windows_of
 from floodmark.core.protocol import engine
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.digests import Digest
@@ -176,8 +176,8 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Reco
     assert recorded is not None
     column = TimeColumn(recorded.column, recorded.shift)
     bounds = (recorded.begin, recorded.end, recorded.first, recorded.high)
-    window, then = window_of(plan.rule), bool(recorded.then)
-    interval = Interval(*bounds, column, window, final=True, gaps=recorded.gaps, then=then)
+    windows, then = windows_of(plan.rule), bool(recorded.then)
+    interval = Interval(*bounds, column, windows, final=True, gaps=recorded.gaps, then=then)
     check_sources(plan.rule, home, head)  # epochs may have come between, and have read more than the backfill
     correction = correction_of(recorded) if recorded.rewrites else None
     found = computed(session, plan, home, head_of(recorded, head), interval, recorded.lookups, correction)
