@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from support.flow import START, Flow, event, rows_of
 from support.oracle import latest_but_gone, newest_by_key, ordered, running, sessions, totals, tumbling
-from support.roomy import QUIET
+from support.roomy import INTERPRETED, QUIET
 
 from floodmark.core.protocol.crashpoints import BEGIN_POINTS, COMPACT_POINTS, EPOCH_POINTS, LOST_POINTS, RESET_POINTS
 from floodmark.ledger.ledger import LedgerReader
@@ -120,7 +120,7 @@ RECOVERED_TOGETHER = [[case] for case in CASES] if FULL else [CASES]
 def _flow(root: Path, case: Case) -> Flow:
     """One file an epoch, so that the epochs are the portions whatever the crash did."""
     flow = Flow(root, case.rule, stream={"start": {"version": 0}}, process=_class(case))
-    flow.settings = {"qos": case.qos, "epoch": {"max_files": 1}}
+    flow.settings = {"qos": case.qos, "epoch": {"max_files": 1}, "spark": {"conf": {} if FULL else INTERPRETED}}
     if case.upserts:
         flow.sql, flow.stream["lateness"] = "SELECT k, at, v, n FROM events", None
         newest, gone = {"key": ["k"], "newest": "at"}, {"key": ["k", "at"], "delete": "n = 9"}

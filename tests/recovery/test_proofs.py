@@ -16,6 +16,7 @@ from support.corrected import flow_of
 from support.flow import RUNNING, START, STATELESS, Flow, event, rows_of
 from support.oracle import ordered, tumbling
 from support.postgres import Server, started
+from support.roomy import INTERPRETED
 from typer.testing import CliRunner, Result
 
 from floodmark.cli.app import app
@@ -76,7 +77,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def proof(root: Path, server: Server) -> Proof:
     """Of a rule with a Delta table and PostgreSQL: kills of a run, of one that corrects, and of a relay."""
     page = str(root / "proof.html")
-    flow = Flow(root, settings={"spark": {"shuffle_partitions": 2}})
+    flow = Flow(root, settings={"spark": {"shuffle_partitions": 2, "conf": INTERPRETED}})
     flow.settings["sinks"] = [{"delta": flow.sink(0)}, {"postgres": {"connection": "shop", "table": "totals"}}]
     points = [word for point in ("sink0.after", "backfill.sink.after", "relay.sent") for word in ("--only", point)]
     return proved(flow, *points, "--fault", "killed", "--report", page)

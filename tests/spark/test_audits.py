@@ -233,7 +233,7 @@ PLANTED: list[tuple[Callable[[Flow], None], str, int | None, str]] = [
     (forged, "broken", 1, "the row's hash is not that of its content"),
     (forged_with_hashes, "broken", 1, "`digest` in the commit's metadata is not the ledger's"),
     (cut_short, "broken", 3, "of epoch 3 that the ledger does not name"),
-    (pruned, "unknown", None, "of its commits, up to this epoch, cannot be looked up: the log begins at version"),
+    (pruned, "unknown", 2, "of its commits, up to this epoch, cannot be looked up: the log begins at version"),
 ]
 
 

@@ -42,7 +42,7 @@ from floodmark.errors import HistoryGone, InputFault, RuleInvalid
 # Each form is rewritten in `test_correction_lives.py`, too. `move` is below, with a kill, and `merge` in the tests of a
 # table with a change feed and of one that is only merged into; `move`, `restore` and `overwrite` are in
 # `test_corrections_by_key.py`, where the rows of a commit are found in the same way.
-IN_CI = {("update", "rows"), ("move", "distinct rows")}
+IN_CI = {("update", "rows")}
 EACH = [(how, form) for how in REWRITES for form in (*FORMS, *SPANNED)]
 
 
