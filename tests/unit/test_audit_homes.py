@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,8 @@ def test_a_time_means_the_last_epoch_that_had_ended_by_then() -> None:
     assert at == [Since(1, 0), Since(1, 0), Since(1, 1), Since(1, 2), Since(1, 2), Since(2, 0)]
     assert ended_by(rows, datetime(2000, 1, 1, tzinfo=UTC)) == Since(1, 0)
     assert ended_by(rows) == Since(2, 0)
+    forged = [*rows[:-1], replace(rows[-1], at="forged")]
+    assert ended_by(forged, datetime(2001, 1, 2, tzinfo=UTC)) == Since(1, 2)
 
 
 def test_a_ledger_that_is_gone_is_broken_as_long_as_the_rules_tables_are_there(made: Made) -> None:

@@ -26,6 +26,10 @@ ENDS = ("commit", "lost", "abandoned")  # rows that end an epoch, or begin a gen
 PARTS = ("read", "filtered", "dropped", "folded", "late", "dead")
 
 
+class NotEnded(ValueError):
+    """A verdict was asked for since an epoch that has not ended."""
+
+
 @dataclass
 class Certificate:
     """`head`: hash of the ledger's newest row. Save it to detect later whether the ledger was rewritten.
@@ -106,7 +110,7 @@ def audit(
     `accounts`: ask a sink that is no Delta table for the account of its writes. Without them such a sink is unknown.
     `targets`: ask a target outside of the lake what it has, if `deep`. Without them only its outbox is checked.
     `since`: an epoch of the newest generation, or a time, with a zone: then the last epoch that had ended by then. The
-    verdict is about it and later ones. Raises ValueError for an epoch that has not ended.
+    verdict is about it and later ones. Raises NotEnded for an epoch that has not ended.
     """
     root = str(home / rule)
     try:
@@ -141,14 +145,21 @@ def _since(rule: str, rows: list[Row], wanted: int | datetime) -> Since:
     if isinstance(wanted, datetime):
         return ended_by(rows, wanted)
     if not 0 <= wanted <= newest.epoch:
-        raise ValueError(f"rule {rule}: expected an epoch from 0 to {newest.epoch}, the newest, found {wanted}")
+        raise NotEnded(f"rule {rule}: expected an epoch from 0 to {newest.epoch}, the newest, found {wanted}")
     return replace(newest, epoch=wanted)
 
 
 def ended_by(rows: Iterable[Row], moment: datetime | None = None) -> Since:
     """The last epoch that had ended by then; without a moment by now."""
-    found = (one for one in rows if one.kind in ENDS and (moment is None or datetime.fromisoformat(one.at) <= moment))
+    found = (one for one in rows if one.kind in ENDS and (moment is None or _is_by(one, moment)))
     return max((Since(one.generation, one.epoch) for one in found), default=BEGINNING)
+
+
+def _is_by(row: Row, moment: datetime) -> bool:
+    try:
+        return datetime.fromisoformat(row.at) <= moment
+    except (ValueError, TypeError):  # a forged row, which the chain of hashes reports
+        return False
 
 
 def _follow(certificate: Certificate, found: logreader.LedgerRead, root: str, accounts: Accounts | None) -> Effects:

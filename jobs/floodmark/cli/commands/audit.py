@@ -48,6 +48,7 @@ def audit(
 
     Exit codes: 0 proven, 3 broken, 1 unknown. Example: `floodmark audit departure_delays --deep --since 311`
     """
+    from floodmark.audit.certificate import NotEnded
     from floodmark.audit.certificate import audit as audited
     from floodmark.audit.evidence import EXIT_CODES
     from floodmark.cli.shared.selection import not_run
@@ -56,10 +57,10 @@ def audit(
     from floodmark.ledger.home import Home
 
     place = Home(home.absolute(), name)
-    ask = partial(audited, name, place.root, deep, accounts=account, targets=partial(held_by, place))
+    moment, targets = None if since is None else _moment(since), partial(held_by, place)
     try:
-        found = ask(since=None if since is None else _moment(since))
-    except ValueError as fault:
+        found = audited(name, place.root, deep, accounts=account, targets=targets, since=moment)
+    except NotEnded as fault:
         raise Refused(f"--since: {fault}") from None
     if found is None:
         raise not_run(place.root, name)
@@ -72,14 +73,14 @@ def audit(
 
 
 def _moment(text: str) -> int | datetime:
-    """An epoch, or a time, in UTC unless it has a zone. Raises ValueError for anything else."""
+    """An epoch, or a time, in UTC unless it has a zone. Raises Refused for anything else."""
     if text.isdecimal():
         return int(text)
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(
-            f"expected an epoch, such as 311, or a time, such as 2001-01-01T00:00Z, found {text}"
+        raise Refused(
+            f"--since: expected an epoch, such as 311, or a time, such as 2001-01-01T00:00Z, found {text}"
         ) from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 

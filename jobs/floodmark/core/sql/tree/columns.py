@@ -165,8 +165,8 @@ def _common(a: Meaning, b: Meaning) -> Meaning:
         return Time(max(a.before_us, b.before_us), max(a.after_us, b.after_us))
     if a == b:
         return a
-    starts = [_start(one) for one in (a, b)]
-    return Start(*map(max, zip(*starts, strict=True))) if all(starts) else None
+    one, other = _start(a), _start(b)
+    return None if one is None or other is None else Start(*map(max, one, other))
 
 
 def _start(meaning: Meaning) -> tuple[int, int] | None:
