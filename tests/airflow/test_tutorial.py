@@ -52,8 +52,7 @@ class Shell:
         self.begin(text)
         said: list[str] = []
         try:
-            for line in self.lines():
-                said.append(line)
+            said.extend(self.lines())
         except AssertionError as fault:
             raise AssertionError("\n".join([f"{fault}:", text, "it printed:", *said])) from fault
         return "\n".join(said)

@@ -7,10 +7,8 @@ system. Clusters and containers are tried by the services' tests.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from support.shown import SYSTEMS, write_rule
+from support.shown import SYSTEMS, call, without_comment, write_rule
 from support.snippets import CHECKOUT, Snippet, of_page, pages
 
 pytestmark = pytest.mark.prove
@@ -106,14 +104,6 @@ def arrive(folder: Path, times: list[datetime | None]) -> None:
     write_deltalake(str(folder / "lake" / "flights"), pa.Table.from_pylist(rows, schema=schema), mode="append")
 
 
-def call(folder: Path, command: str) -> tuple[int, str]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}  # of other tests
-    env = {**own, "LAKE": "lake", "PYTHONPATH": str(CHECKOUT / "jobs"), "FLOODMARK_MASTER": "local[2]"}
-    env["PATH"] = f"{CHECKOUT / '.venv' / 'bin'}:{env['PATH']}"
-    done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True)
-    return done.returncode, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-
-
 @pytest.fixture(scope="module")
 def dry() -> set[str]:
     """The commands that were run: a dry run changes nothing, and one of its kind is enough for all pages."""
@@ -156,6 +146,6 @@ def test_the_readmes_first_rule_gives_what_the_readme_shows(place: Path) -> None
 
 def confirmed(line: str) -> str:
     """The command with the answer of its reader, if it asks."""
-    command = re.sub(r"\s+#.*", "", line)
+    command = without_comment(line)
     asks = command.split()[1] in ASKING
     return f"{command} --yes" if asks and "--yes" not in command and "--dry-run" not in command else command

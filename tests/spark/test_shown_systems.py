@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,7 +18,7 @@ from support.inbox import inbox
 from support.kafka import served
 from support.postgres import started
 from support.shopserver import shop
-from support.shown import SYSTEMS, write_rule
+from support.shown import SYSTEMS, call, without_comment, write_rule
 from support.snippets import CHECKOUT, of_page
 
 pytestmark = pytest.mark.prove
@@ -37,31 +35,32 @@ class Page:
     folder: Path
     env: dict[str, str] = field(default_factory=dict)
     found: Callable[[], Any] = lambda: None
-    written: set[str] = field(default_factory=set)
 
-    def write(self, replaced: Mapping[str, str]) -> None:
-        """The page's rules and classes, with some words replaced by those of the servers."""
-        (self.folder / "rules").mkdir(exist_ok=True)
+    def write(self) -> None:
+        """The page's rules and classes; of rules with one name the first, which is the one that the page runs."""
+        (self.folder / "rules").mkdir()
+        written: set[str] = set()
         for one in of_page(CHECKOUT / "docs" / "reference" / self.name):
             name = re.match(r"rule: (\w+)\n", one.text) if one.kind == "yaml" else None
-            if name and name[1] not in self.written:  # a page's first rule of a name is the one that it runs
-                self.written.add(name[1])
-                path = write_rule(one, self.folder / "rules")
-                for word, now in replaced.items():
-                    path.write_text(path.read_text().replace(word, now))
+            if name and name[1] not in written:
+                written.add(name[1])
+                _ = write_rule(one, self.folder / "rules")
+
+    def reach(self, url: str) -> None:
+        """Have the page's rules call the HTTP server there."""
+        for path in (self.folder / "rules").glob("*.yaml"):
+            path.write_text(path.read_text().replace("http://127.0.0.1:8000", url))
 
     def run(self) -> None:
         """Each command of the page, in order. Those that set a connection have none of these servers in it."""
         for one in of_page(CHECKOUT / "docs" / "reference" / self.name):
             for line in one.text.splitlines() if one.kind == "bash" else ():
                 if line.startswith("floodmark "):
-                    self.call(re.sub(r"\s+#.*", "", line))
+                    self.call(without_comment(line))
 
     def call(self, command: str) -> None:
-        paths = {"PYTHONPATH": str(CHECKOUT / "jobs"), "PATH": f"{CHECKOUT / '.venv' / 'bin'}:{os.environ['PATH']}"}
-        env = {**os.environ, "LAKE": "lake", "FLOODMARK_MASTER": "local[2]", **paths, **self.env}
-        done = subprocess.run(["bash", "-c", command], cwd=self.folder, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, f"{self.name}: {command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        code, said = call(self.folder, command, **self.env)
+        assert code == 0, f"{self.name}: {said}"
 
     def rows(self, sink: str) -> list[dict[str, Any]]:
         return list(rows_of(str(self.folder / "lake" / sink)))
@@ -91,7 +90,7 @@ def own_source(page: Page, opened: ExitStack) -> None:
     server.orders += [
         {"id": 1 + i, "at": (START + i * LATER).isoformat(), "country": "DE", "amount": 2.0} for i in range(2)
     ]
-    page.write({"http://127.0.0.1:8000": server.url})
+    page.reach(server.url)
     page.found = lambda: [row["orders"] for row in page.rows("orders_by_minute")]
 
 
@@ -99,7 +98,7 @@ def own_target(page: Page, opened: ExitStack) -> None:
     server = opened.enter_context(inbox())
     rows = pa.table({"id": [1], "at": [START], "country": ["DE"], "amount": [2.0]})
     write_deltalake(str(page.folder / "lake" / "orders"), rows)
-    page.write({"http://127.0.0.1:8000": server.url})
+    page.reach(server.url)
     page.found = lambda: [row["id"] for row in server.rows]
 
 
@@ -130,7 +129,6 @@ def targets(page: Page, opened: ExitStack) -> None:
     server.run("CREATE TABLE orders (id BIGINT CHECK (id < 2))")
     write_deltalake(str(page.folder / "lake" / "flights"), pa.table({"origin": ["SFO"], "delay": [2.0]}))
     write_deltalake(str(page.folder / "lake" / "orders"), pa.table({"id": [1, 2]}))
-    page.write({})
     (page.folder / "rules" / "orders.yaml").write_text(REFUSED)
     page.call("floodmark run orders")
     assert server.ask("SELECT id FROM orders") == [(1,)]
@@ -154,7 +152,7 @@ TRIED = {
 def test_the_rules_and_commands_of_a_page_work(name: str, place: Path, opened: ExitStack) -> None:
     page = Page(name, place)
     ready, expected = TRIED[name]
+    page.write()
     ready(page, opened)
-    page.write({})
     page.run()
     assert page.found() == expected

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,19 @@ WHOLE = {
     "avg(delay) AS mean_delay FROM flights GROUP BY window(date, '1 hour'), origin, order_id, updated_at, status",
     "sinks": [{"delta": "${LAKE}/whole"}],
 }
+
+
+def call(folder: Path, command: str, **more: str) -> tuple[int, str]:
+    """The exit code of a command in bash, and what it printed. `more`: of its environment."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}  # of other tests
+    env = {**own, "LAKE": "lake", "PYTHONPATH": str(CHECKOUT / "jobs"), "FLOODMARK_MASTER": "local[2]", **more}
+    env["PATH"] = f"{CHECKOUT / '.venv' / 'bin'}:{env['PATH']}"
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True)
+    return done.returncode, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+def without_comment(line: str) -> str:
+    return re.sub(r"\s+#.*", "", line)
 
 
 def write_rule(one: Snippet, folder: Path, **more: Any) -> Path:

@@ -128,7 +128,7 @@ def audit(
     head = found.rows[-1].hash if found.rows else ""
     certificate = Certificate(rule, deep, found.id, len(found.rows), head, [], newest=ended_by(found.rows))
     if since is not None:
-        certificate.since = _since(rule, found.rows, since)
+        certificate.since = _since(certificate, found.rows, since)
     certificate.findings += [*_nothing(found.rows), *chained(found.rows), *counted_rows(found.rows, found.counted)]
     try:
         effects = _follow(certificate, found, root, accounts)
@@ -140,12 +140,13 @@ def audit(
     return certificate
 
 
-def _since(rule: str, rows: list[Row], wanted: int | datetime) -> Since:
-    newest = ended_by(rows)
+def _since(certificate: Certificate, rows: list[Row], wanted: int | datetime) -> Since:
     if isinstance(wanted, datetime):
         return ended_by(rows, wanted)
+    newest = certificate.newest
     if not 0 <= wanted <= newest.epoch:
-        raise NotEnded(f"rule {rule}: expected an epoch from 0 to {newest.epoch}, the newest, found {wanted}")
+        expected = f"expected an epoch from 0 to {newest.epoch}, the newest"
+        raise NotEnded(f"rule {certificate.rule}: {expected}, found {wanted}")
     return replace(newest, epoch=wanted)
 
 

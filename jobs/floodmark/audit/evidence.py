@@ -40,18 +40,19 @@ class Since:
             return False
         if finding.epoch is None:
             return finding.generation < self.generation
-        return (finding.generation, finding.epoch) < (self.generation, self.epoch)
+        return Since(finding.generation, finding.epoch) < self
 
 
 def decided_since(findings: Iterable[Finding], newest: Since) -> Since | None:
     """The first epoch of which nothing is undecided; None if that is none up to the newest, or something is broken."""
     found = list(findings)
-    undecided = [one for one in found if one.generation is not None and one.epoch is not None]
-    last = max(undecided, key=lambda one: (one.generation, one.epoch), default=None)
-    if last is None:
+    ends = (
+        Since(one.generation, one.epoch + 1) for one in found if one.generation is not None and one.epoch is not None
+    )
+    since = max(ends, default=None)
+    if since is None or since > newest:
         return None
-    since = Since(last.generation, last.epoch + 1)  # type: ignore[arg-type,operator]
-    return since if since <= newest and all(map(since.leaves_out, found)) else None
+    return since if all(map(since.leaves_out, found)) else None
 
 
 @dataclass

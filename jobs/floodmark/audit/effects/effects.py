@@ -89,7 +89,7 @@ class Effects:
             self._missing.setdefault(log.address, named)
         elif named.commit < log.first:
             tally.pruned += 1
-            last = self._begins.setdefault(named.table, named)
+            last = self._begins.get(named.table, named)
             self._begins[named.table] = max(last, named, key=lambda one: (one.generation, one.epoch))
         elif entry is None:
             what = f"the ledger names commit {named.commit}, the log ends at {log.last}"
