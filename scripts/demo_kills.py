@@ -59,6 +59,8 @@ def kind(process: psutil.Process) -> str:
         words = process.cmdline()
     except psutil.Error:
         return ENDED
+    if not words:  # it is ending: its memory is gone, and it cannot be reaped yet
+        return ENDED
     if Path(words[0]).name == "java":
         return "JVM"
     return "Python worker" if "pyspark.daemon" in words else "driver's Python"

@@ -19,7 +19,8 @@ from floodmark_airflow.tasks.processtree import kill_tree
 # As spark-submit's tree: a child that has ended and was never waited for, and one in a session of its own.
 TREE = """
 import os, subprocess, sys, time
-subprocess.Popen(["true"])
+ended = subprocess.Popen(["true"])
+os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
 child = subprocess.Popen(["sleep", "300"], start_new_session=True)
 print(os.getpid(), child.pid, file=open(sys.argv[-1], "w"))
 time.sleep(300)
