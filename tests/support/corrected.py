@@ -119,6 +119,8 @@ def _by_keys(name: str) -> Answered:
 
 SESSIONS = """SELECT session_window.start AS start, k, count(*) AS c, sum(v) AS total, max(n) AS top FROM events
 GROUP BY session_window(at, '40 seconds'), k"""
+BY_ROW = """SELECT session_window.start AS start, k, count(*) AS c, sum(v) AS total FROM events
+GROUP BY session_window(at, CASE WHEN n > 3 THEN '40 seconds' ELSE '20 seconds' END), k"""
 SIZES = """SELECT window.start AS start, k, count(*) AS c, sum(v) AS s FROM events GROUP BY window(at, '1 minute'), k
 UNION ALL SELECT window.start, upper(k), count(n), max(v) FROM events GROUP BY window(at, '90 seconds', '30 seconds'), upper(k)"""  # noqa: E501
 FULL = """SELECT a.at AS at, a.k AS k, b.at AS before, b.n AS n FROM events a FULL JOIN events b
@@ -127,6 +129,7 @@ TOTALS = "SELECT k, count(*) AS c, max(n) AS m FROM events GROUP BY k"
 # An interval of time bounds what is recomputed, as of `FORMS`.
 SPANNED = {
     "distinct rows": _by_keys("distinct"),
+    "sessions": Answered(SESSIONS, oracle.sessions),
     "several sizes": Answered(
         SIZES, batch=SIZES.replace("SELECT window.start", "SELECT window.end AS _end, window.start")
     ),
@@ -136,7 +139,9 @@ ENTIRE = {
     "class": Answered(given=oracle.totals, process="totals:Totals"),
     "windows of rows": _by_keys("count"),
     "windows by conditions": _by_keys("state"),
-    "sessions": Answered(SESSIONS, oracle.sessions),
+    "sessions by row": Answered(
+        BY_ROW, batch=BY_ROW.replace("SELECT ", "SELECT session_window.end + INTERVAL 1 MICROSECOND AS _end, ", 1)
+    ),
     "rows before": Answered(
         PLACES, batch=f"SELECT at + INTERVAL 1 MICROSECOND AS _end, * FROM ({PLACES})", settings={"unbounded": True}
     ),

@@ -81,7 +81,9 @@ TOLD = {
     SIZES.replace("SELECT window.start AS s", "SELECT window.end AS s"): None,
     f"SELECT * FROM ({SIZES})": ("s", 0),
     f"{SIZES} UNION ALL SELECT window.start, 1 FROM e GROUP BY window(at, '7 minutes')": ("s", 0),
-    f"{SIZES} UNION ALL SELECT session_window.start, 1 FROM e GROUP BY session_window(at, '7 minutes')": None,
+    f"{SIZES} UNION ALL SELECT session_window.start, 1 FROM e GROUP BY session_window(at, '7 minutes')": ("s", 0),
+    "SELECT session_window.start AS s, count(*) AS c FROM e GROUP BY session_window(at, '7 minutes')": ("s", 0),
+    "SELECT session_window.end AS s, count(*) AS c FROM e GROUP BY session_window(at, '7 minutes')": None,
 }
 
 

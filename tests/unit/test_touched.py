@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,13 +16,16 @@ from deltalake import DeltaTable, write_deltalake
 from support.flow import HOPPING, SESSIONS, SLICED, STATELESS, TUMBLING, TWO_WINDOWS, Flow
 
 from floodmark.connectors.delta.rewrites import FileChanges, as_added, rewriting
-from floodmark.core.lifecycle.backfills import EVER, restated_in, scope_now, windows_of
+from floodmark.core.lifecycle.backfills import EVER, EVERYTHING, as_computed, holds, restated_in, scope_now, windows_of
 from floodmark.core.lifecycle.changes import check_edit, check_keeps_corrections
 from floodmark.core.lifecycle.corrections import (
     MOST_GAPS,
     check_correctable,
     grain_of,
     nothing_touched,
+    of_sessions,
+    parted,
+    spanning,
     still_valid,
     times_of,
     touched_interval,
@@ -213,6 +216,84 @@ ENTIRE: dict[str, dict[str, Any]] = {
 def test_what_neither_an_interval_nor_keys_bound_is_corrected_as_a_whole(tmp_path: Path, what: str) -> None:
     rule = rule_of(tmp_path, **ENTIRE[what])
     assert scope_now(rule, head(rule)) is Scope.ALL
+
+
+LONE = "SELECT session_window.start AS s, k, count(*) AS c FROM events GROUP BY session_window(at, '40 seconds'), k"
+OTHERS = {
+    LONE.replace("'40 seconds'", "CASE WHEN n < 0 THEN '20 seconds' ELSE '40 seconds' END"): "a gap of each row",
+    LONE.replace("FROM events", "FROM (SELECT * FROM events)"): "rows of a query",
+    LONE.replace("session_window.start", "session_window.end"): "no start",
+    f"{LONE} UNION ALL {LONE.replace('40', '20')}": "two gaps",
+    f"{LONE} UNION ALL SELECT window.start, k, 0 FROM events GROUP BY window(at, '1 minute'), k": "windows beside it",
+}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        LONE,
+        LONE.replace(", k", ", upper(k) AS k", 1).replace(", k", ", upper(k)"),
+        f"{LONE} HAVING count(*) > 1",
+        f"SELECT s, c + 1 AS c FROM ({LONE})",
+        f"WITH a AS ({LONE}) SELECT * FROM a",
+    ],
+)
+def test_sessions_with_one_gap_are_corrected_by_interval(tmp_path: Path, sql: str) -> None:
+    rule = rule_of(tmp_path, sql=sql)
+    assert scope_now(rule, head(rule)) is Scope.INTERVAL
+    found = rule.query.lone_sessions
+    assert found is not None and found[1] == 40 * SECOND
+
+
+@pytest.mark.parametrize("sql", OTHERS, ids=OTHERS.values())
+def test_other_sessions_are_corrected_as_a_whole(tmp_path: Path, sql: str) -> None:
+    rule = rule_of(tmp_path, sql=sql)
+    assert scope_now(rule, head(rule)) is Scope.ALL
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_parts_hold_all_that_was_found_with_the_widest_gaps_between_them(seed: int) -> None:
+    rng = Random(seed)
+    found = [(at, at + rng.randrange(1, 9)) for at in rng.sample(range(3000), rng.choice([1, 5, 200]))]
+    apart = rng.randrange(1, 12)
+    parts = parted(found, apart)
+    covered = {at for begin, end in found for at in range(begin, end)}
+    free = [at for at in range(parts[0][0], parts[-1][1]) if not any(begin <= at < end for begin, end in parts)]
+    assert not covered & set(free)
+    assert (parts[0][0], parts[-1][1]) == (min(covered), max(covered) + 1)
+    gaps = [other[0] - one[1] for one, other in pairwise(parts)]
+    assert all(gap >= apart for gap in gaps)
+    edges = sorted(covered)
+    wide = [other - one - 1 for one, other in pairwise(edges) if other - one > apart]
+    assert sorted(gaps) == sorted(wide)[-MOST_GAPS:]
+
+
+def test_each_part_is_read_with_what_lies_around_it() -> None:
+    span = spanning([(10, 20), (50, 60), (90, 91)], before=3, after=7, upto=5)
+    assert span.reads == [(7, 27), (47, 67), (87, 98)]
+    assert (span.parts, span.upto) == ([(10, 20), (50, 60), (90, 91)], 5)
+
+
+@pytest.mark.parametrize(
+    ("until", "watermark", "final"), [(5, 6, True), (5, 5, False), (5, None, False), (None, None, True)]
+)
+def test_sessions_that_ended_before_the_watermark_are_final(
+    tmp_path: Path, until: int | None, watermark: int | None, final: bool
+) -> None:
+    rule = rule_of(tmp_path, sql=LONE)
+    found = of_sessions(rule, spanning([(1, 3)], 2, 4, 1), until, watermark)
+    assert (found.begin, found.end, found.low, found.high, found.final) == (1, 3, -1, 7, final)
+
+
+def test_a_wider_backfill_of_sessions_holds_the_one_that_was_asked_for(tmp_path: Path) -> None:
+    rule, asked = rule_of(tmp_path, sql=LONE), replace(EVERYTHING, begin=10, end=20, whole=False)
+    done = Restated(begin=5, end=20, high=30, upto=1)
+    assert [holds(done, replace(asked, begin=at)) for at in (4, 5)] == [False, True]
+    assert [holds(done, replace(asked, end=at)) for at in (20, 21)] == [True, False]
+    found = as_computed(rule, asked, done)
+    assert (found.begin, found.end, found.final) == (5, 20, True)
+    assert as_computed(rule, EVERYTHING, done) == EVERYTHING
+    assert as_computed(rule_of(tmp_path, sql=TUMBLING), asked, done) == asked
 
 
 @pytest.mark.parametrize(

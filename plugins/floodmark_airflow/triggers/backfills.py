@@ -118,15 +118,17 @@ class Backfill(Operation):
         return starting_in(rule, begin, end) if begin < end else (begin, end)
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
-        """Only a backfill of this interval by the current rule counts: a try may also have finished another one."""
+        """Only a backfill of all of this interval by the current rule counts: a try may also have finished another one.
+
+        One of sessions may be of a wider interval.
+        """
         ledger = ledger_of(rule)
         rows = [row for row in ledger.rows if row.generation == ledger.begun.generation]
         begun = [json.loads(row.body) for row in rows if row.kind == "backfill"]
-        asked = (*self._starts(rule, ledger.begun), rule.hash, self.then)
+        begin, end = self._starts(rule, ledger.begun)
         own = [one for one in begun if "rewrites" not in one]  # a correction is no backfill that somebody asked for
-        meant = {
-            one["number"] for one in own if (one["begin"], one["end"], one["rule_hash"], bool(one.get("then"))) == asked
-        }
+        alike = [one for one in own if (one["rule_hash"], bool(one.get("then"))) == (rule.hash, self.then)]
+        meant = {one["number"] for one in alike if one["begin"] <= begin and end <= one["end"]}
         numbers = [json.loads(row.body)["number"] for row in rows if row.kind == "backfilled" and row.run in tries]
         found = [number for number in numbers if number in meant]
         return f"backfill {found[-1]} is committed" if found else None

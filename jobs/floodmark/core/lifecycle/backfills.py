@@ -7,7 +7,7 @@ no later epoch writes results, so it may be computed at one time and replaced at
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from floodmark.core.protocol.places import PREFIX, places_of
 from floodmark.core.protocol.records.backfills import Gaps, Restated
@@ -41,6 +41,7 @@ class Interval:
     gaps: intervals in between, in order, whose results stay as they are. time_column: the column that shows their time.
     windows: None for a rule without any of a fixed size. final: whether no later epoch writes to it. whole: it is of
     all results, of any time, or of none. then: lookup tables are read as each epoch read them, else as they are now.
+    shown: how messages show its times.
     """
 
     begin: int
@@ -53,6 +54,7 @@ class Interval:
     gaps: Gaps = ()
     whole: bool = False
     then: bool = False
+    shown: Shown = field(default=str, compare=False)
 
     @classmethod
     def of(cls, rule: Rule, begin: int, end: int, final: bool = False) -> Interval:
@@ -91,7 +93,8 @@ def starting_in(rule: Rule, begin: int, end: int) -> tuple[int, int]:
 def requested_interval(rule: Rule, head: Head, begin: int, end: int, shown: Shown, then: bool = False) -> Interval:
     """The interval, if it can be replaced beside live runs. Raises Refused, with the alternatives.
 
-    Of a rule that is recomputed by key it is one of rows, whose keys' results are replaced. then: as in `Interval`.
+    Of a rule that is recomputed by key it is one of rows, whose keys' results are replaced. Of sessions it is one of
+    their starts, and only rows show which are final (`sessions`). then: as in `Interval`.
     """
     if begin >= end:
         raise Refused(
@@ -100,19 +103,26 @@ def requested_interval(rule: Rule, head: Head, begin: int, end: int, shown: Show
     requested_whole(rule, head, then)
     reason = next(_why_not(rule, head), None)
     if reason is not None:
-        raise Refused(
-            f"rule {rule.rule} cannot be backfilled by interval: {reason}. Instead, `floodmark backfill {rule.rule} "
-            "--all` recomputes everything, and replaces what its sinks hold in one commit for each"
-        )
+        raise of_no_interval(rule.rule, reason)
     if has_keys(rule):
         return Interval(begin, end, begin, end, NO_COLUMN, None, final=False)
     windows = windows_of(rule)
     _check_bounds(begin, end, windows, shown)
-    interval = Interval.of(rule, begin, end)
+    interval = replace(Interval.of(rule, begin, end), shown=shown)
+    if rule.query.lone_sessions is not None:
+        return interval
     final = is_final(rule, interval.high, head.watermark)
     if windows is not None and not final:
         raise Refused(_not_final(rule, interval, rule.late_below(head.watermark), shown))
     return replace(interval, final=final, then=then)
+
+
+def of_no_interval(rule: str, reason: str) -> Refused:
+    """The error that only everything can be backfilled."""
+    return Refused(
+        f"rule {rule} cannot be backfilled by interval: {reason}. Instead, `floodmark backfill {rule} --all` "
+        "recomputes everything, and replaces what its sinks hold in one commit for each"
+    )
 
 
 def requested_whole(rule: Rule, head: Head, then: bool = False) -> Interval:
@@ -280,6 +290,18 @@ def is_still_valid(interval: Interval, basis: Head, now: Head) -> bool:
     since = [span for number, span in now.backfills.items() if number not in basis.backfills]
     overlapped = any(span.begin < interval.end and interval.begin < span.end for span in since)
     return not overlapped and (interval.final or basis.epoch == now.epoch)
+
+
+def as_computed(rule: Rule, asked: Interval, done: Restated) -> Interval:
+    """The interval that was computed: one of sessions may be wider than asked, and all that it holds are final."""
+    if asked.whole or rule.query.lone_sessions is None:
+        return asked
+    return replace(asked, begin=done.begin, end=done.end, final=True)
+
+
+def holds(done: Restated, asked: Interval) -> bool:
+    """Whether a backfill has computed all of an interval."""
+    return done.begin <= asked.begin and asked.end <= done.end
 
 
 def same_tables(basis: Head, now: Head) -> bool:

@@ -2,15 +2,19 @@
 
 Results that epochs have written are replaced in the sinks, and the rows that others still need in the state. Nothing
 outside of the interval depends on the rows that left and came.
+
+Windows are known by their size. Of sessions, rows show where they begin and end, and intervals are of their starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from floodmark.core.lifecycle.backfills import (
     Interval,
+    Shown,
     is_final,
     reach_of,
     reasons_in_sinks,
@@ -18,15 +22,18 @@ from floodmark.core.lifecycle.backfills import (
     scope_now,
     windows_of,
 )
-from floodmark.core.protocol.records.backfills import Restated, Rewrite, Rewritten
+from floodmark.core.protocol.records.backfills import Gaps, Restated, Rewrite, Rewritten
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.checks.recomputing import has_keys
 from floodmark.core.rules.rule import Rule
+from floodmark.core.sql.timecolumn import time_column_of
 from floodmark.core.sql.windows import Reach, Sizes
 from floodmark.errors import Refused
 
 SECOND = 1_000_000  # microseconds
 MOST_GAPS = 63  # of an interval: each is a condition on every row that is read
+BEFORE = 2  # gaps: as far before a session a row can lie that joins it with another one
+Parts = list[tuple[int, int]]  # intervals from (inclusive) to (exclusive), in order and apart
 
 
 def touched_interval(rule: Rule, times: Sequence[tuple[int, int]], needed: int | None) -> Interval:
@@ -86,6 +93,57 @@ def times_of(parts: Iterable[int | None], grain: int) -> list[tuple[int, int]]:
 def nothing_touched(rule: Rule) -> Interval:
     """An interval without any result, which depends on no row."""
     return replace(Interval.of(rule, 0, 0, final=True), low=0, high=0)
+
+
+def parted(found: Iterable[tuple[int, int]], apart: int) -> Parts:
+    """These intervals as parts: those less than `apart` from each other are joined, and further ones if too many."""
+    parts: Parts = []
+    for begin, end in sorted(found):
+        if parts and begin < parts[-1][1] + apart:
+            parts[-1] = (parts[-1][0], max(parts[-1][1], end))
+        else:
+            parts.append((begin, end))
+    if not parts:
+        return []
+    gaps = sorted(sorted(_between(parts), key=_width)[-MOST_GAPS:])
+    edges = [parts[0][0], *(edge for gap in gaps for edge in gap), parts[-1][1]]
+    return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+def _between(parts: Parts) -> Gaps:
+    return tuple((one[1], other[0]) for one, other in pairwise(parts))
+
+
+def spanning(parts: Parts, before: int, after: int, upto: int) -> Restated:
+    """These parts, with the rows from so long before each to so long after it, of the epochs up to `upto`."""
+    begin, end = parts[0][0], parts[-1][1]
+    return Restated(begin=begin, end=end, low=begin - before, high=end + after, upto=upto, gaps=_between(parts))
+
+
+def of_sessions(rule: Rule, span: Restated, until: int | None, watermark: int | None) -> Interval:
+    """The interval of the sessions that start in the parts of a span. until: when the last one of them ends."""
+    time_column = time_column_of(rule.sql, rule.event_times, rule.lookups)
+    assert time_column is not None
+    final = until is None or (watermark is not None and until < watermark)
+    return Interval(span.begin, span.end, span.first, span.high, time_column, None, final, span.gaps)
+
+
+def check_ended(rule: str, interval: Interval, until: int | None, watermark: int | None, shown: Shown) -> None:
+    """Raise Refused unless all sessions of the interval are final. until: when the last one ends."""
+    if interval.final or until is None:
+        return
+    found = "no watermark yet" if watermark is None else shown(watermark)
+    raise Refused(
+        f"rule {rule}: the sessions of the interval are not final: expected the watermark after {shown(until)}, where "
+        f"the last of them ends, found {found}. Until then, regular runs write them. Wait for newer rows, or treat the "
+        f"input as complete with `floodmark run {rule} --close-until T`"
+    )
+
+
+def same_expectations(rule: Rule, earlier: Iterable[Rule]) -> bool:
+    """Whether these texts of the rule expect the same of its streams' rows. Others have made other sessions of them."""
+    now = {name: stream.expect for name, stream in rule.streams.items()}
+    return all({name: stream.expect for name, stream in one.streams.items()} == now for one in earlier)
 
 
 def check_correctable(rule: Rule, head: Head) -> None:

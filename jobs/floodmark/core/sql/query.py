@@ -77,6 +77,16 @@ class Query:
         return any(isinstance(cut, Joined) and len(cut.times) > 1 for cut in self._cuts)
 
     @property
+    def lone_sessions(self) -> tuple[Group, int] | None:
+        """Its sessions, with their gap in microseconds, if they are its only windows and read a stream directly.
+
+        None, too, where rows have gaps of their own, or where it reads lookup tables.
+        """
+        alone = len(self.windows) == len(self.sessions) == len(self.streams) == 1 and not (self.lookups or self.lasts)
+        gap = self.sessions[0].spec.fixed_gap_us if alone and self.sessions[0].direct else None
+        return None if gap is None else (self.sessions[0], gap)
+
+    @property
     def sessions(self) -> tuple[Group, ...]:
         """Where it groups by sessions, or other windows that merge."""
         return tuple(cut for cut in self._cuts if isinstance(cut, Group) and cut.spec.merges)

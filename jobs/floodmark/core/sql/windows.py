@@ -127,6 +127,11 @@ class GroupSpec(Spec):
         """The same windows, of rows that depend on others; None where these cannot be of such rows."""
 
     @property
+    def fixed_gap_us(self) -> int | None:
+        """The gap after which windows that merge end; None where they do not, or where rows have gaps of their own."""
+        return None
+
+    @property
     def start(self) -> str:
         """SQL for the start of a window."""
         return f"{self.function}.start"
@@ -211,6 +216,10 @@ class SessionSpec(GroupSpec):
     grid: ClassVar[None] = None
     merges: ClassVar[bool] = True
     reach: ClassVar[Reach] = Reach()
+
+    @property
+    def fixed_gap_us(self) -> int | None:
+        return _length(self.gap[1:-1]) if _TEXTS.fullmatch(self.gap) else None
 
     @property
     def extent_us(self) -> int:

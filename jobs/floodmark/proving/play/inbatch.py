@@ -27,6 +27,7 @@ from floodmark.proving.scratch import Scratch, by_epoch
 from floodmark.spark.read import lookuprows
 from floodmark.spark.read.rowchecks import tried
 from floodmark.spark.read.shape import instant
+from floodmark.spark.session.jvm import materialised
 from floodmark.spark.session.session import rule_session
 from floodmark.spark.write.replacing import Span
 
@@ -109,7 +110,9 @@ class _Batch:
         low, high = self._watermarks()
         if high is None:
             return self._session.sql(query.sql).limit(0)
-        return self._session.sql(query.bounded(low, high, lambda at, _: instant(at, kind)))
+        found = self._session.sql(query.bounded(low, high, lambda at, _: instant(at, kind)))
+        # Spark would apply conditions on sessions that follow to single rows, before they are merged.
+        return materialised(found, self._session) if query.sessions else found
 
     def _watermarks(self) -> tuple[int | None, int | None]:
         """The watermarks between which the results become final."""

@@ -19,7 +19,7 @@ from floodmark.connectors.planning.rewrites import deferred, rewrites
 from floodmark.connectors.ports.registry import sinks
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.lifecycle.abandoning import abandonable
-from floodmark.core.lifecycle.backfills import Interval, is_still_valid
+from floodmark.core.lifecycle.backfills import Interval, as_computed, holds, is_still_valid
 from floodmark.core.lifecycle.life import check_living, refuse_rebuilt
 from floodmark.core.process.loading import load_class
 from floodmark.core.protocol.crashpoints import reach
@@ -38,7 +38,7 @@ from floodmark.spark.read import replaying
 from floodmark.spark.read.frames import Foreseen
 from floodmark.spark.rule import abandoning, generation
 from floodmark.spark.rule.analysis import analyse
-from floodmark.spark.rule.backfill import backfilling, bykey, correcting, everything, rehearsing
+from floodmark.spark.rule.backfill import backfilling, bykey, correcting, everything, rehearsing, sessions
 from floodmark.spark.rule.backfill.backfilling import BackfillResult, Recomputed
 from floodmark.spark.rule.backfill.rehearsing import Rehearsed
 from floodmark.spark.rule.epochs.draining import Drainer
@@ -225,7 +225,7 @@ class RuleRun:
         if held.backfill is not None and _is_requested(held.backfill, self._rule, interval):
             return held.backfill
         session, plan = held.fit_to_go_on()
-        if done is None or not is_still_valid(wanted(basis), basis, head):
+        if done is None or not is_still_valid(as_computed(self._rule, wanted(basis), done.intent), basis, head):
             if done is not None:
                 done.release()
                 if not insists:
@@ -314,8 +314,7 @@ def _nowhere(line: str) -> Rewrite:
 
 
 def _is_requested(found: BackfillResult, rule: Rule, interval: Interval) -> bool:
-    same = (found.intent.begin, found.intent.end) == (interval.begin, interval.end)
-    same &= bool(found.intent.then) == interval.then
+    same = bool(found.intent.then) == interval.then and holds(found.intent, interval)
     return same and found.intent.rule == rule.to_json() and not found.intent.rewrites
 
 
@@ -323,5 +322,7 @@ def _computed(session: SparkSession, plan: Plan, home: Home, head: Head, interva
     """The interval, all that its rows' keys have, or everything, as the rule is recomputed."""
     if interval.whole:
         return everything.compute(session, plan, home, head, interval)
+    if plan.rule.query.lone_sessions is not None:
+        interval = sessions.requested(session, plan, home, head, interval)
     compute = bykey.compute if has_keys(plan.rule) else backfilling.compute
     return compute(session, plan, home, head, interval)

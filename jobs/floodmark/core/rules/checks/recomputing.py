@@ -14,6 +14,7 @@ from floodmark.core.sql.words.clock import at_clock
 from floodmark.core.text.problems import with_article
 
 if TYPE_CHECKING:
+    from floodmark.core.sql.query import Query
     from floodmark.core.sql.timecolumn import TimeColumn
 
 _REBUILT = "each run recomputes all of it (`rebuild: true`)"
@@ -140,14 +141,23 @@ def _of_query(rule: Rule) -> Iterator[str]:
     query = rule.query
     if query.running or query.top or query.collected or query.lasts:
         yield "its results depend on all rows before them (running totals, first rows of a key, windows of rows)"
-    elif any(spec.merges for spec in query.windows):
-        yield "it has sessions, whose bounds depend on all rows of a key"
+    elif query.sessions and query.lone_sessions is None:
+        yield (
+            "nothing bounds its sessions: expected no other windows and no lookup tables beside them, one fixed gap, "
+            "and a stream that they read directly"
+        )
     elif query.is_full_join:
         yield "it has a FULL JOIN, of whose results each event time may be NULL"
     elif time_column_of(rule.sql, rule.event_times, rule.lookups) is None:
-        sizes = len(grids(query.windows))
-        what = "window.start" if sizes > 1 else "window.start or window.end" if sizes else "the unchanged event time"
-        yield f"no column of its results has their time: expected {what} in the SELECT"
+        yield f"no column of its results has their time: expected {_time_of(query)} in the SELECT"
+
+
+def _time_of(query: Query) -> str:
+    """The columns that show a result's time, for people."""
+    if query.sessions:
+        return "session_window.start"
+    sizes = len(grids(query.windows))
+    return "window.start" if sizes > 1 else "window.start or window.end" if sizes else "the unchanged event time"
 
 
 def _texts(rule: Rule) -> list[str]:

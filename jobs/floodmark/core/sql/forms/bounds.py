@@ -25,7 +25,8 @@ class Group:
 
     prefix, start, listed, end: offsets into the text of the end of the WITH clause, the start of the SELECT, and the
     ends of its list and GROUP BY. having: the span of the HAVING condition; None without one. streams: those that it
-    reads. keys: the grouping columns besides the window; None unless it reads one stream and groups by plain columns.
+    reads; direct: it reads one, and nothing else. keys: the grouping columns besides the window; None unless it is
+    direct and groups by plain columns.
     """
 
     number: int
@@ -36,6 +37,7 @@ class Group:
     end: int
     having: tuple[int, int] | None
     streams: frozenset[str]
+    direct: bool
     keys: tuple[str, ...] | None
 
     @property
@@ -61,8 +63,18 @@ class Group:
         """A query of its own: when each session that is not final at `watermark` began, as `since`, and its keys."""
         ours = [f"{self.spec.start} AS {HIDDEN}since"]
         ours += [f"{quoted(key)} AS {HIDDEN}key{i}" for i, key in enumerate(self.keys or ())]
-        names = ", ".join(one.rpartition(" ")[2] for one in ours)
         having = f"HAVING {self.spec.having(f'{self.spec.end} >= {instant(watermark, self.spec.end)}')}"
+        return self._alone(sql, ours, having)
+
+    def marked(self, sql: str, column: str) -> str:
+        """A query of its own: when each session began (`since`) and ends (`until`), and the largest value that the
+        rows of its stream have in `column` (`mark`)."""
+        found = {"since": self.spec.start, "until": self.spec.end, "mark": f"max({column})"}
+        return self._alone(sql, [f"{value} AS {HIDDEN}{name}" for name, value in found.items()])
+
+    def _alone(self, sql: str, ours: Sequence[str], having: str = "") -> str:
+        """A query of these columns of the windows, whatever its own HAVING says."""
+        names = ", ".join(one.rpartition(" ")[2] for one in ours)
         # Our columns stand after the rule's own, for a GROUP BY may count those.
         inner = f"{sql[self.start : self.listed]}, {', '.join(ours)} {sql[self.listed : self.end]}\n{having}\n"
         return f"{sql[: self.prefix]} SELECT {names} FROM ({inner})"  # noqa: S608 - all of it is the rule's or ours
@@ -214,6 +226,7 @@ def cut_group(words: Sequence[Word], grouped: Select, spec: GroupSpec) -> Group:
     listed = [word for word in mine if word.clause == "select"]
     group = [word for word in mine if word.clause == "group"]
     having = [word for word in mine if word.clause == "having"]
+    direct = [type(source) for source in grouped.sources] == [Stream]
     return Group(
         grouped.number,
         spec,
@@ -223,7 +236,8 @@ def cut_group(words: Sequence[Word], grouped: Select, spec: GroupSpec) -> Group:
         group[-1].end,
         (having[0].end, having[-1].end) if having else None,
         frozenset().union(*(streams_of(source) for source in grouped.sources)),
-        _keys(grouped) if [type(source) for source in grouped.sources] == [Stream] else None,
+        direct,
+        _keys(grouped) if direct else None,
     )
 
 

@@ -34,7 +34,7 @@ class Part:
     def shift_us(self) -> int | None:
         """By how much it lies after its window's start; None where it is no time, or windows are of many lengths."""
         grid = self.spec.grid
-        return None if grid is None else {"start": 0, "end": grid.size_us}.get(self.name)
+        return {"start": 0, "end": None if grid is None else grid.size_us}.get(self.name)
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ from floodmark.spark.rule.backfill.rereading import at_hand, living_in, read_row
 from floodmark.spark.rule.backfill.taking import taken
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.generation import Plan, sites_of
-from floodmark.spark.session.jvm import without_rows
+from floodmark.spark.session.jvm import materialised, without_rows
 from floodmark.spark.session.parallel import side_by_side
 from floodmark.spark.session.session import engine_of
 from floodmark.spark.write import sites
@@ -129,7 +129,7 @@ def computed(
     assert results.rows is not None
     rows = results.rows.persist(StorageLevel.MEMORY_AND_DISK)
     with_fit_partitions(rows, plan, session)
-    state = {} if correction is None else _state(session, plan, of.batches[0], head)
+    state = _state(session, plan, of.batches[0], head, correction.state) if correction is not None else {}
     sinks = {name_at(head, at): at for at in plan.sinks}
     found = {name: taken(plan, at, rows, head.generation, head.epoch) for name, at in sinks.items()} | state
     intent = intended(
@@ -257,12 +257,23 @@ def _results(session: SparkSession, plan: Plan, of: Input, interval: Interval) -
     column, shift = _named(plan, interval.time_column), interval.time_column.shift
     within = _span_of(plan, column, shift, interval)
     found = asread.results(session, plan, of.shares, lambda _: interval.low)
+    if plan.rule.query.sessions:  # Spark would apply the condition to single rows, before they are merged
+        found = materialised(found, session)
     return found.where(within.holds).coalesce(files_for(rows))
 
 
-def _state(session: SparkSession, plan: Plan, batch: Batch, head: Head) -> dict[str, DataFrame]:
+def _state(
+    session: SparkSession, plan: Plan, batch: Batch, head: Head, replaced: Mapping[str, Replaced]
+) -> dict[str, DataFrame]:
     """The rows that state has of these, as if one epoch had folded all of them; by the ledger's name."""
-    return state_in(folded_anew(session, plan, batch, head, head.watermark), session, plan)
+    if not replaced:
+        return {}
+    folded = folded_anew(session, plan, batch, head, head.watermark)
+    if plan.rule.query.lone_sessions is not None:  # of a session, its rows alone show whether state needs them
+        spans = {TableName.parse(name).rest: _replaced_in(plan, name, one) for name, one in replaced.items()}
+        changes = {name: spans[name].of(rows) for name, rows in folded.changes.items()}
+        folded = replace(folded, changes=changes)
+    return state_in(folded, session, plan)
 
 
 def folded_anew(session: SparkSession, plan: Plan, batch: Batch, head: Head, since: int | None) -> Folded:
@@ -294,10 +305,13 @@ def _spans(plan: Plan, intent: Backfill, sinks: Iterable[str]) -> dict[str, Part
     found: dict[str, Part] = {}
     for name in sinks:
         found[name] = _span_of(plan, intent.column, intent.shift, intent)
-    for name, replaced in intent.state.items():
-        kind = plan.fold.tables[TableName.parse(name).rest][replaced.column].dataType.simpleString()
-        found[name] = Span(replaced.column, kind, replaced.begin, replaced.end)
-    return found
+    return found | {name: _replaced_in(plan, name, one) for name, one in intent.state.items()}
+
+
+def _replaced_in(plan: Plan, name: str, replaced: Replaced) -> Span:
+    """The rows that a correction replaces in a state table."""
+    kind = plan.fold.tables[TableName.parse(name).rest][replaced.column].dataType.simpleString()
+    return Span(replaced.column, kind, replaced.begin, replaced.end)
 
 
 def _span_of(plan: Plan, column: str, shift: int, of: Interval | Backfill) -> Span:

@@ -46,7 +46,7 @@ from floodmark.spark.read.batch import NO_LIMIT, latest_times
 from floodmark.spark.read.digesting import HASH, Digesting
 from floodmark.spark.read.frames import tagged
 from floodmark.spark.read.narrowing import narrowed
-from floodmark.spark.rule.backfill import backfilling, bykey, everything
+from floodmark.spark.rule.backfill import backfilling, bykey, everything, sessions
 from floodmark.spark.rule.backfill.backfilling import (
     Correction,
     Recomputed,
@@ -69,8 +69,8 @@ BUCKETS = 1 << 18
 class Difference:
     """The rows of one stream that left and came. `oldest`, `newest`: event times of both; `reached`: of what came.
 
-    each: one row for each of them, with its event time (`_t`). rows: the same of a rule with keys, with the columns of
-    the rule's frame.
+    each: one row for each of them, with its event time (`_t`). rows: the same with the columns of the rule's frame, if
+    those show what is touched: keys, or sessions.
     """
 
     left: Digest
@@ -103,14 +103,26 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, clock_ms:
     )
     scope = scope_now(plan.rule, head)
     if scope is Scope.ALL:
-        return _holding(
-            everything.computed(session, plan, home, then, EVERYTHING, pinned_now(plan.rule), correction), differences
-        )
+        return _of_everything(session, plan, home, then, differences, correction)
     if scope is Scope.KEYS:
         return _by_key(session, plan, home, then, differences, correction)
-    interval = _touched(plan, differences, head.watermark)
+    interval = _touched(session, plan, home, then, differences)
+    if interval is None:
+        return _of_everything(session, plan, home, then, differences, correction)
     correction = replace(correction, state=_state_spans(plan, interval, head.watermark))
     return _holding(computed(session, plan, home, then, interval, pinned_now(plan.rule), correction), differences)
+
+
+def _of_everything(
+    session: SparkSession,
+    plan: Plan,
+    home: Home,
+    then: Head,
+    differences: Mapping[str, Difference],
+    correction: Correction,
+) -> Recomputed:
+    lookups = pinned_now(plan.rule)
+    return _holding(everything.computed(session, plan, home, then, EVERYTHING, lookups, correction), differences)
 
 
 def _holding(done: Recomputed, differences: Mapping[str, Difference]) -> Recomputed:
@@ -176,13 +188,14 @@ def _difference(
         )
         for sign, rows in sides
     ]
-    kept, keyed = reduce(DataFrame.unionAll, frames).where("_k"), scope_of(plan.rule) is Scope.KEYS
-    each = _net(kept, [field.name for field in shape.columns(name)], shape.prefix(name), keyed)
+    kept = reduce(DataFrame.unionAll, frames).where("_k")
+    whole = scope_of(plan.rule) is Scope.KEYS or plan.rule.query.lone_sessions is not None
+    each = _net(kept, [field.name for field in shape.columns(name)], shape.prefix(name), whole)
     each = each.persist(StorageLevel.MEMORY_AND_DISK)
     found = _measured(each).head()
     assert found is not None
     times = (found["oldest"], found["newest"], found["reached"])
-    rows = each.select("row.*").drop(NET) if keyed else None
+    rows = each.select("row.*").drop(NET) if whole else None
     return Difference(_digest(found, "left"), _digest(found, "came"), *times, each, rows)
 
 
@@ -246,7 +259,10 @@ def _refuse_ahead(plan: Plan, differences: Mapping[str, Difference], clock_ms: i
             )
 
 
-def _touched(plan: Plan, differences: Mapping[str, Difference], watermark: int | None) -> Interval:
+def _touched(
+    session: SparkSession, plan: Plan, home: Home, head: Head, differences: Mapping[str, Difference]
+) -> Interval | None:
+    """The interval of all results that rows which left or came touch; None where it has to be everything."""
     oldest = min((one.oldest for one in differences.values() if one.oldest is not None), default=None)
     newest: int | None = None
     for one in differences.values():
@@ -256,13 +272,23 @@ def _touched(plan: Plan, differences: Mapping[str, Difference], watermark: int |
     grain = grain_of(plan.rule, oldest, newest)
     parts = [one.each.selectExpr(f"(_t - pmod(_t, {grain})) DIV {grain} AS part") for one in differences.values()]
     found = {row["part"] for row in reduce(DataFrame.unionAll, parts).distinct().collect()}
-    needed = plan.fold.needed_from(watermark) if plan.fold.tables else NO_LIMIT
-    return touched_interval(plan.rule, times_of(found, grain), needed)
+    times = times_of(found, grain)
+    if plan.rule.query.lone_sessions is not None:
+        (rows,) = (one.rows for one in differences.values())
+        assert rows is not None
+        ends = [at for at in (newest, *head.maxima.values()) if at is not None]
+        return sessions.touched(session, plan, home, head, [(begin, end + 1) for begin, end in times], rows, max(ends))
+    needed = plan.fold.needed_from(head.watermark) if plan.fold.tables else NO_LIMIT
+    return touched_interval(plan.rule, times, needed)
 
 
 def _state_spans(plan: Plan, interval: Interval, watermark: int | None) -> dict[str, Replaced]:
     """The rows of the interval that state still has, by the ledger's name of the table."""
     needed, found = plan.fold.needed_from(watermark), {}
+    if plan.rule.query.lone_sessions is not None:
+        if interval.final:  # nothing that is open needs a row of it
+            return {}
+        needed = sessions.opens_at(interval)
     begin = interval.low if needed is None else max(interval.low, needed)
     for name in plan.fold.tables:
         column = plan.fold.time_of(name)

@@ -1,6 +1,6 @@
 """Recompute all results of a rule, as if one epoch had folded all rows that its epochs have read.
 
-So is corrected what no interval of time and no key bounds: sessions, windows of rows, classes, `distinct` streams.
+So is corrected what no interval of time and no key bounds, such as windows of rows and classes.
 """
 
 from __future__ import annotations
