@@ -20,22 +20,28 @@ from floodmark.spark.rule.run import RuleRun
 
 DAYS = 365
 SQL = "SELECT window.start AS hour, k, count(*) AS n, sum(v) AS total FROM events GROUP BY window(at, '1 hour'), k"
+SESSIONS = (
+    "SELECT session_window.start AS begun, k, count(*) AS n, sum(v) AS total FROM events WHERE hour(at) < 20 "
+    "GROUP BY session_window(at, '1 hour'), k"
+)
 TOTALS = "SELECT k, count(*) AS n, sum(v) AS total FROM events GROUP BY k"
 DELETED = 1000  # keys
 
 
-def one_day(spark: SparkSession, work: Path, rows: int, repeats: int) -> list[Line]:
+def one_day(
+    spark: SparkSession, work: Path, rows: int, repeats: int, sql: str = SQL, what: str = "one day of a year"
+) -> list[Line]:
     """`rows`: of a day."""
     table = work / "events"
     _days(spark, rows, 0, DAYS).write.format("delta").save(str(table))
-    rule = load_rule(_rule_file(work, table), os.environ)
+    rule = load_rule(_rule_file(work, table, sql), os.environ)
     job = RuleRun(spark, rule, work / "home", "bench", lambda _: None)
     job.run()
 
     def repair(i: int) -> None:
         _overwrite(spark, table, rows, DAYS // 2 + i)
 
-    return _beside_a_reset(spark, work, job, repair, repeats, rows * DAYS, "one day of a year", 1 / 30)
+    return _beside_a_reset(spark, work, job, repair, repeats, rows * DAYS, what, 1 / 30)
 
 
 def some_keys(spark: SparkSession, work: Path, rows: int, keys: int, repeats: int) -> list[Line]:

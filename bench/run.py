@@ -29,6 +29,7 @@ from floodmark.spark.session.session import root_session
 KEYS = {"1 k": 1_000, "1 M": 1_000_000}
 EPOCHS = (1, 10)
 A_DAY = 1_000_000  # rows, of a year that is corrected
+OF_SESSIONS = 50_000  # rows of such a day, in sessions
 OF_KEYS = 20_000_000  # rows, of which some keys are deleted
 SHIPPED = 200_000  # rows of an epoch that relays ship
 WARM_ROWS = 200_000
@@ -137,6 +138,9 @@ def main() -> None:
         lines += told(*windows.hopping(bench.spark, every, tenth, bench.work, given.repeats))
     if "corrections" in given.only:
         lines += told(*corrections.one_day(bench.spark, bench.work(), A_DAY, given.repeats))
+        sessions = "one day of a year, in sessions"
+        of_day = (OF_SESSIONS, given.repeats, corrections.SESSIONS, sessions)
+        lines += told(*corrections.one_day(bench.spark, bench.work(), *of_day))
         lines += told(*corrections.some_keys(bench.spark, bench.work(), OF_KEYS, KEYS["1 M"], given.repeats))
     if "files" in given.only:
         lines += told(*files.new_files(bench.spark, bench.work(), given.repeats))

@@ -23,7 +23,7 @@ MIXED = [
     event(99, "b", 1.0, -1),
     event(105, "b", 1.0, 8),
 ]
-IN_CI = {("move", "sessions"), ("restore", "windows of rows")}
+IN_CI = {("move", "sessions by row"), ("restore", "windows of rows")}
 EACH = [(how, form) for how in REWRITES for form in ENTIRE]
 
 
@@ -39,7 +39,7 @@ def test_the_sinks_are_what_batch_gives_of_the_source_as_it_is_now(
     is_followed(spark, flow, how)
 
 
-KILLS = [(form, point) for form in ("class", "windows of rows", "sessions") for point in CORRECTION_POINTS]
+KILLS = [(form, point) for form in ("class", "windows of rows", "sessions by row") for point in CORRECTION_POINTS]
 KILLED_IN_CI = {("class", "backfill.state.after")}
 
 
@@ -54,7 +54,7 @@ BACKFILLED = [point for point in CORRECTION_POINTS if point not in DEFER_POINTS]
 
 
 @pytest.mark.parametrize("point", [None, *(pytest.param(one, marks=pytest.mark.prove) for one in BACKFILLED)])
-@pytest.mark.parametrize("form", ["sessions", pytest.param("class", marks=pytest.mark.prove)])
+@pytest.mark.parametrize("form", ["sessions by row", pytest.param("class", marks=pytest.mark.prove)])
 def test_a_backfill_of_everything_reads_late_rows_and_todays_file(
     spark: SparkSession, place: Path, form: str, point: str | None
 ) -> None:
@@ -83,7 +83,7 @@ def test_a_backfill_of_everything_reads_late_rows_and_todays_file(
 @pytest.mark.parametrize("often", [pytest.param(1, marks=pytest.mark.prove), 2])
 def test_an_epoch_while_it_computes_has_it_computed_again(spark: SparkSession, place: Path, often: int) -> None:
     """Without the rule's lock at first; then with it, so that a rule that never rests is corrected, too."""
-    flow = flow_of(place, "sessions", sinks=1)
+    flow = flow_of(place, "sessions by row", sinks=1)
     flow.arrive([*FIRST, *MORE])
     run(spark, flow)
     delete(spark, flow.source)

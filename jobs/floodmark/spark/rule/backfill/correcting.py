@@ -283,15 +283,13 @@ def _touched(
 
 
 def _state_spans(plan: Plan, interval: Interval, watermark: int | None) -> dict[str, Replaced]:
-    """The rows of the interval that state still has, by the ledger's name of the table."""
-    needed, found = plan.fold.needed_from(watermark), {}
+    """The rows of the interval that what is not final still needs of the state, by the ledger's name of the table."""
+    needed = plan.fold.needed_from(watermark)
     if plan.rule.query.lone_sessions is not None:
-        if interval.final:  # nothing that is open needs a row of it
-            return {}
-        needed = sessions.opens_at(interval)
-    begin = interval.low if needed is None else max(interval.low, needed)
-    for name in plan.fold.tables:
+        needed = interval.high if interval.final else sessions.opens_at(interval)
+    begin, found = interval.low if needed is None else max(interval.low, needed), {}
+    for name in plan.fold.tables if begin < interval.high else ():
         column = plan.fold.time_of(name)
         assert column is not None
-        found[f"state/{name}"] = Replaced(column=column, begin=begin, end=max(begin, interval.high))
+        found[f"state/{name}"] = Replaced(column=column, begin=begin, end=interval.high)
     return found

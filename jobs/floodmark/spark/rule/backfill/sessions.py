@@ -2,7 +2,8 @@
 
 1. SEARCH   the sessions of the rows around, as they are now, together with those that left.
 2. WIDEN    the interval holds each that has a row that left or came. Epochs have left out late rows, which are counted
-            now, so it also holds each session with such a row that it would hold in part.
+            now, and dead and dropped rows, which count neither then nor now. So it also holds each session with such a
+            row of which it would hold a part.
 3. MEASURE  when the last of them ends. If one goes on beyond the rows that were read, search again, further out.
 """
 
@@ -44,7 +45,7 @@ from floodmark.spark.session.views import put_view
 REACH, FURTHER = 8, 4  # gaps around the interval in which sessions are searched at first; how much further each time
 FINENESS = 10_000  # parts in which sessions are told apart, at most
 MARK = f"{HIDDEN}mark"
-LATE, TOUCHED = 1, 2
+LEFT_OUT, TOUCHED = 1, 2  # marks of rows; of a session, the largest that its rows have
 
 
 def touched(
@@ -133,12 +134,12 @@ class _Search:
         assert found is not None
         (name,) = self.plan.rule.streams
         own = read_rows(self.session, self.plan, self.home, self.head, span)
-        marked = [self._marked(own, 0)]
-        if has_rows(self.home.late):
-            late = quarantined_rows(self.session, self.plan, self.home.late, self.head, 1, self.head.epoch)
-            marked.append(self._marked(within(self.plan, late, span), LATE))
+        marked = [self._marked(own, f"IF(coalesce(_x, 0L) = 0, 0, {LEFT_OUT})")]
+        for table in self._quarantines:
+            apart = quarantined_rows(self.session, self.plan, table, self.head, 1, self.head.epoch)
+            marked.append(self._marked(within(self.plan, apart, span), str(LEFT_OUT)))
         if self.touched is not None:
-            marked.append(self._marked(self.touched, TOUCHED))
+            marked.append(self._marked(self.touched, str(TOUCHED)))
         put_view(reduce(DataFrame.unionAll, marked), name)
         rows = self.session.sql(found[0].marked(self.plan.rule.query.sql, MARK))
         kind = rows.schema[f"{HIDDEN}since"].dataType.simpleString()
@@ -147,9 +148,13 @@ class _Search:
             f"{since} AS since", f"{until} AS until", f"{until} - {self._gap} AS last", f"{HIDDEN}mark AS mark"
         )
 
-    def _marked(self, rows: DataFrame, mark: int) -> DataFrame:
-        """Rows of the rule's frame as the stream's own, with a mark. Others than epochs have folded may be among them:
-        then the interval is wider than it need be."""
+    @property
+    def _quarantines(self) -> list[str]:
+        """The late and dead tables that have rows."""
+        return [table for table in (self.home.late, self.home.dead) if has_rows(table)]
+
+    def _marked(self, rows: DataFrame, mark: str) -> DataFrame:
+        """Rows of the rule's frame as the stream's own. mark: theirs, as SQL."""
         shape = self.plan.fold.shape
         (name,) = shape.streams
         prefix = shape.prefix(name)
@@ -158,8 +163,9 @@ class _Search:
         return rows.where(read).selectExpr(*own, f"{mark} AS {MARK}")
 
     def _parts(self, sessions: DataFrame, span: Restated, wanted: Parts) -> Parts:
-        """What is wanted, touched or open, widened to whole sessions with a late row."""
-        if self.touched is None and not has_rows(self.home.late):
+        """What is wanted, touched or open, widened to whole sessions with a row that is left out."""
+        left_out = bool(self._quarantines or self.plan.fold.shape.expectations)
+        if self.touched is None and not left_out:
             return wanted
         grain = max(SECOND, (span.high - span.first) // FINENESS)
         first, last = (f"({at} - pmod({at}, {grain})) DIV {grain}" for at in ("since", "last"))
@@ -169,9 +175,9 @@ class _Search:
             assert first_open is not None
             wanted = [*wanted, (first_open[0], self.newest + 1)]
         parts: Parts | None = None
-        while parts is None or has_rows(self.home.late):
+        while parts is None or left_out:
             held = " OR ".join(f"(since < {end} AND last >= {begin})" for begin, end in parts or wanted) or "false"
-            found = sessions.where(f"mark = {TOUCHED} OR (mark = {LATE} AND ({held}))").select(each).distinct()
+            found = sessions.where(f"mark = {TOUCHED} OR (mark = {LEFT_OUT} AND ({held}))").select(each).distinct()
             times = times_of([row["part"] for row in found.collect()], grain)
             more = parted([*wanted, *((begin, end + 1) for begin, end in times)], 2 * self._gap)
             if more == parts:
