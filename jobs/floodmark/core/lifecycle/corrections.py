@@ -46,7 +46,7 @@ def touched_interval(rule: Rule, times: Sequence[tuple[int, int]], needed: int |
     found = [_touched(windows, reach, oldest, newest) for oldest, newest in times]
     whole = Interval.of(rule, found[0][0], max(end for _, end in found), final=True)
     gaps = [] if needed is None else _gaps(found, windows, needed - (whole.high - whole.end))
-    return replace(whole, gaps=tuple(sorted(sorted(gaps, key=_width)[-MOST_GAPS:])))
+    return replace(whole, gaps=_widest(gaps))
 
 
 def _touched(windows: Sizes | None, reach: Reach, oldest: int, newest: int) -> tuple[int, int]:
@@ -63,6 +63,11 @@ def _gaps(found: Sequence[tuple[int, int]], windows: Sizes | None, before: int) 
         if last < until:
             yield last, until
         last = max(last, end)
+
+
+def _widest(gaps: Iterable[tuple[int, int]]) -> Gaps:
+    """As many of them as an interval has at most, in order."""
+    return tuple(sorted(sorted(gaps, key=_width)[-MOST_GAPS:]))
 
 
 def _width(gap: tuple[int, int]) -> int:
@@ -105,8 +110,7 @@ def parted(found: Iterable[tuple[int, int]], apart: int) -> Parts:
             parts.append((begin, end))
     if not parts:
         return []
-    gaps = sorted(sorted(_between(parts), key=_width)[-MOST_GAPS:])
-    edges = [parts[0][0], *(edge for gap in gaps for edge in gap), parts[-1][1]]
+    edges = [parts[0][0], *(edge for gap in _widest(_between(parts)) for edge in gap), parts[-1][1]]
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 

@@ -101,28 +101,14 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, clock_ms:
         state={},
         maxima=merge(head.maxima, {name: one.reached for name, one in differences.items()}),
     )
-    scope = scope_now(plan.rule, head)
-    if scope is Scope.ALL:
-        return _of_everything(session, plan, home, then, differences, correction)
+    scope, lookups = scope_now(plan.rule, head), pinned_now(plan.rule)
     if scope is Scope.KEYS:
         return _by_key(session, plan, home, then, differences, correction)
-    interval = _touched(session, plan, home, then, differences)
+    interval = _touched(session, plan, home, then, differences) if scope is Scope.INTERVAL else None
     if interval is None:
-        return _of_everything(session, plan, home, then, differences, correction)
+        return _holding(everything.computed(session, plan, home, then, EVERYTHING, lookups, correction), differences)
     correction = replace(correction, state=_state_spans(plan, interval, head.watermark))
-    return _holding(computed(session, plan, home, then, interval, pinned_now(plan.rule), correction), differences)
-
-
-def _of_everything(
-    session: SparkSession,
-    plan: Plan,
-    home: Home,
-    then: Head,
-    differences: Mapping[str, Difference],
-    correction: Correction,
-) -> Recomputed:
-    lookups = pinned_now(plan.rule)
-    return _holding(everything.computed(session, plan, home, then, EVERYTHING, lookups, correction), differences)
+    return _holding(computed(session, plan, home, then, interval, lookups, correction), differences)
 
 
 def _holding(done: Recomputed, differences: Mapping[str, Difference]) -> Recomputed:
