@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.corrected import CORRECT, KEYED, flow_of, proven, same_as_batch, sink
+from support.corrected import CORRECT, KEYED, flow_of, newest_backfill, proven, same_as_batch, sink
 from support.crash import Crash, crash_at
 from support.flow import START, Flow, event
 from support.oracle import ordered
@@ -14,7 +14,7 @@ from support.rewrites import FIRST, MORE, REWRITES, corrects_once_though_killed,
 from support.running import backfill, backfill_killed, rehearse_backfill, run
 
 from floodmark.core.protocol.crashpoints import CORRECTION_POINTS, DEFER_POINTS
-from floodmark.errors import InputFault, Refused
+from floodmark.errors import InputFault
 from floodmark.spark.rule.backfill import bykey
 from floodmark.spark.rule.run import RuleRun
 
@@ -191,7 +191,7 @@ def test_keys_of_two_streams(spark: SparkSession, place: Path) -> None:
 
 
 @pytest.mark.prove  # decided in `unit/test_backfills.py`
-def test_an_edit_that_may_have_given_other_keys_refuses(spark: SparkSession, place: Path) -> None:
+def test_an_edit_that_may_have_given_other_keys_has_all_recomputed(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place, "newest row", sinks=1)
     flow.arrive([*FIRST, *MORE])
     run(spark, flow)
@@ -199,8 +199,13 @@ def test_an_edit_that_may_have_given_other_keys_refuses(spark: SparkSession, pla
     flow.arrive([event(700)])
     run(spark, flow)
     delete(spark, flow.source)
-    with pytest.raises(Refused, match=r"other SQL.*floodmark reset"):
-        run(spark, flow)
+    run(spark, flow)
+    assert newest_backfill(flow).whole
+    spark.read.format("delta").load(flow.source).createOrReplaceTempView("events")
+    place_of = "row_number() OVER (PARTITION BY k ORDER BY at DESC, n DESC, v DESC)"
+    newest = f"SELECT k, at, v, n FROM (SELECT *, {place_of} AS p FROM ({flow.sql})) WHERE p = 1"
+    assert sink(flow) == ordered(map(tuple, spark.sql(newest).collect()))
+    proven(flow)
 
 
 @pytest.mark.prove

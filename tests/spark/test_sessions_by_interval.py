@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.corrected import flow_of, proven, same_as_batch, sink, watermark
+from support.corrected import flow_of, newest_backfill, proven, same_as_batch, sink, watermark
 from support.crash import Crash, crash_at
 from support.flow import START, Flow, event, rows_of
 from support.oracle import ordered
 from support.running import backfill, backfill_all, backfill_killed, rehearse_backfill, run
 
 from floodmark.core.protocol.crashpoints import CORRECTION_POINTS, DEFER_POINTS
-from floodmark.core.protocol.records.backfills import Backfill
 from floodmark.errors import Refused
 
 GAP, LATENESS = 40, 30  # seconds
@@ -27,10 +26,6 @@ SECOND = 1_000_000  # microseconds
 
 def micros(seconds: float) -> int:
     return round((START.timestamp() + seconds) * SECOND)
-
-
-def newest_backfill(flow: Flow) -> Backfill:
-    return Backfill.model_validate_json([row.body for row in flow.ledger().rows if row.kind == "backfill"][-1])
 
 
 def parts(flow: Flow) -> list[tuple[int, int]]:

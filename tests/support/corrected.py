@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from floodmark.audit.certificate import audit
+from floodmark.core.protocol.records.backfills import Backfill
 from support import oracle, rowsofkeys
 from support.flow import HOPPING, OVER, PLACES, RUNNING, SLICED, START, STATELESS, TUMBLING, Flow, rows_of
 from support.oracle import ordered
@@ -238,6 +239,11 @@ def sink(flow: Flow, number: int = 0) -> Rows:
 
 def _naive(value: Any) -> Any:
     return value.replace(tzinfo=None) if isinstance(value, datetime) else value
+
+
+def newest_backfill(flow: Flow) -> Backfill:
+    """The newest one, or the newest correction."""
+    return Backfill.model_validate_json([row.body for row in flow.ledger().rows if row.kind == "backfill"][-1])
 
 
 def proven(flow: Flow) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,14 @@ from floodmark.connectors.ports.target import Layout, Operation
 from floodmark.connectors.sources.kafka.offsets import Ends, Topic
 from floodmark.connectors.sources.python.rows import table_of
 from floodmark.connectors.targets.kafka.forms import FORMS, SCHEMA
+from floodmark.connectors.targets.kafka.leaving import keys_held
 from floodmark.connectors.targets.kafka.markers import difference
-from floodmark.connectors.targets.kafka.messages import keys_of, records_of
+from floodmark.connectors.targets.kafka.messages import keys_of, records_of, tombstones_of
 from floodmark.connectors.targets.values.jsonvalues import json_lines, row_of
+from floodmark.core.relay.portions import Replaced
 from floodmark.core.relay.positions import Position
+from floodmark.core.rules.checks.recomputing import reasons_for_all, reasons_in_rule
+from floodmark.core.rules.kinds import can_of
 from floodmark.core.rules.rule import load_rule
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import Column, Type, columns_of
@@ -109,6 +113,60 @@ def test_a_deletion_is_a_tombstone_and_headers_say_what_a_record_is() -> None:
     assert dict(found[3].headers) == {
         "floodmark.ledger": b"x", "floodmark.generation": b"2", "floodmark.epoch": b"5", "floodmark.row": b"x/3/3",
     }  # fmt: skip
+
+
+class Message:
+    """As a consumer gives it."""
+
+    def __init__(self, key: str, value: bytes | None):
+        self._key, self._value = key.encode(), value
+
+    def key(self) -> bytes:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def headers(self) -> None:
+        return None
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return 7
+
+
+def _at(micros: int) -> bytes:
+    at = datetime(2001, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    return json.dumps({"at": at.isoformat(), "n": 1}).encode()
+
+
+def test_the_keys_of_an_interval_are_those_whose_newest_record_is_in_it() -> None:
+    columns, first = columns_of("at TIMESTAMP, n INT"), 978_307_200_000_000
+    topic = [
+        Message("before", _at(9)), Message("low", _at(10)), Message("last", _at(19)), Message("high", _at(20)),
+        Message("gap", _at(25)), Message("second", _at(30)), Message("without", b'{"at":null,"n":1}'),
+        Message("gone", _at(11)), Message("gone", None), Message("again", None), Message("again", _at(12)),
+        Message("moved", _at(13)), Message("moved", _at(20)),
+    ]  # fmt: skip
+    interval = Replaced("at", ((first + 10, first + 20), (first + 30, first + 31)))
+    held = keys_held(topic, FORMS["json"], columns, interval)
+    assert [key.decode() for key in held if key] == ["low", "last", "second", "again"]
+    everything = keys_held(topic, FORMS["json"], columns, None)
+    assert {one.key() for one in topic} - set(everything) == {b"gone"}
+    with pytest.raises(ValueError, match="partition 0, offset 7: expected an object"):
+        keys_held([Message("x", b"[]")], FORMS["json"], columns, interval)
+
+
+def test_the_rows_of_keys_leave_by_records_that_no_row_has() -> None:
+    layout = Layout(columns_of("k STRING"), key=("k",))
+    one = Operation("x/3", Position("x", 1, "t", 2, 3), False, None, True, 4, lambda: iter(()))
+    found = list(tombstones_of(one, layout, [b"a", None], FORMS["json"]))
+    assert [(record.key, record.value, record.row) for record in found] == [
+        (b"a", None, "x/3/4"),
+        (None, None, "x/3/5"),
+    ]
 
 
 def in_avro(rows: list[dict[str, Any]], columns: tuple[Column, ...]) -> list[tuple[bytes, dict[str, bytes]]]:
@@ -201,6 +259,24 @@ def test_what_a_topic_cannot_do_is_refused_by_name(
     with pytest.raises(RuleInvalid) as fault:
         load(RULE.replace(old, new))
     assert problem in str(fault.value)
+
+
+WINDOWS = """\
+rule: sent
+streams: {events: {delta: /lake/in, event_time: at, lateness: 0 seconds, on_rewrite: correct}}
+sql: SELECT window.start AS start, k, count(*) AS c FROM events GROUP BY window(at, '1 minute'), k
+sinks: [{kafka: {connection: shop, topic: rows}, key: [start, k]}]
+"""
+
+
+def test_rows_of_a_topic_can_be_replaced_by_their_key(load: Callable[[str], Any]) -> None:
+    keyed = load(WINDOWS)
+    assert (list(reasons_in_rule(keyed)), list(reasons_for_all(keyed))) == ([], [])
+    assert (can_of(keyed.sinks[0]).replaces, can_of(keyed.sinks[0]).empties) == (True, True)
+    with pytest.raises(RuleInvalid, match=r"of kind kafka, in which no rows can be replaced: expected a `key` at the"):
+        load(WINDOWS.replace(", key: [start, k]", ""))
+    kept = load(WINDOWS.replace(", key: [start, k]", "").replace(", on_rewrite: correct", ""))
+    assert (can_of(kept.sinks[0]).replaces, can_of(kept.sinks[0]).empties) == (False, False)
 
 
 @pytest.mark.parametrize(

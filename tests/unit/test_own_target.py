@@ -17,10 +17,12 @@ from support.inbox import CLASSES, inbox
 
 from floodmark.connectors.ports.target import Layout, Operation
 from floodmark.connectors.targets.homeposition import HomePosition
-from floodmark.connectors.targets.python.portions import no_rows, portion_of
+from floodmark.connectors.targets.python.portions import bounds_of, no_rows, portion_of
+from floodmark.connectors.targets.python.target import target_of
 from floodmark.core.protocol.records.rows import Row
-from floodmark.core.relay.portions import portions
+from floodmark.core.relay.portions import Replaced, portions
 from floodmark.core.relay.positions import Position
+from floodmark.core.rules.checks.recomputing import Scope, scope_of
 from floodmark.core.rules.kinds import can_of
 from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.core.rules.sinks.delivery import delivery
@@ -49,8 +51,18 @@ class Own(Base):
     def empty(self, token, since):
         pass
 """
+WITH_ROWS = """
+    def rows(self):
+        with closing(self._opened()) as database:
+            found = database.execute("SELECT at, k, v, n FROM rows").fetchall()
+        names = ("k", "v", "n")
+        return [{"at": datetime.fromisoformat(at), **dict(zip(names, row))} for at, *row in found]
+"""
 COLUMNS = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
-ROWS = [{"at": datetime(2001, 1, 1, tzinfo=UTC), "k": k, "v": 0.5, "n": n} for k, n in (("a", 1), (None, 2), ("b", 3))]
+ROWS = [
+    {"at": datetime(2001, 1, 1 + n // 3, tzinfo=UTC), "k": k, "v": 0.5, "n": n}
+    for k, n in (("a", 1), (None, 2), ("b", 3))
+]
 
 
 @pytest.fixture
@@ -70,6 +82,36 @@ def test_a_class_with_position_delivers_once_and_another_at_least_once(load: Cal
     assert [can_of(one.sinks[0]).empties for one in (once, again)] == [True, False]
     assert (once.sinks[0].address, once.sinks[0].label) == ("python://shop/own:Own", "own:Own")
     assert once.hash != load(RULE, ONCE.replace("pass", "return")).hash
+
+
+WINDOWS = """\
+rule: posted
+streams: {events: {delta: /lake/in, event_time: at, lateness: 0 seconds, on_rewrite: correct}}
+sql: SELECT window.start AS start, k, count(*) AS c FROM events GROUP BY window(at, '1 minute'), k
+sinks: [{python: {class: own:Own}}]
+"""
+REMOVES = ONCE + "\n    def remove_between(self, column, intervals, token, since):\n        pass\n"
+
+
+def test_what_is_recomputed_follows_from_the_methods_of_the_class(load: Callable[[str, str], Rule]) -> None:
+    assert scope_of(load(WINDOWS, REMOVES)) is Scope.INTERVAL
+    assert scope_of(load(WINDOWS, ONCE)) is Scope.ALL
+    lacks = "of kind python, in which no rows can be replaced: expected the methods `empty` and `remove_between` in its"
+    with pytest.raises(RuleInvalid, match=lacks):
+        load(WINDOWS, ONCE.replace("def empty", "def other"))
+    totals = WINDOWS.replace("window.start AS start, ", "").replace("window(at, '1 minute'), ", "")
+    totals = totals.replace("own:Own}", "own:Own}, key: [k]").replace(", lateness: 0 seconds", "")
+    assert scope_of(load(f"{totals}unbounded: true\n", ONCE)) is Scope.KEYS
+
+
+@pytest.mark.parametrize(
+    ("kind", "zone"), [("TIMESTAMP", UTC), ("TIMESTAMP_NTZ", None)],
+)  # fmt: skip
+def test_intervals_are_values_of_their_column(kind: str, zone: Any) -> None:
+    layout = Layout(columns_of(f"k STRING, at {kind}"))
+    found = bounds_of(Replaced("at", ((0, 1_000_001), (-(10**18), 10**18))), layout)
+    first = (datetime(1970, 1, 1, tzinfo=zone), datetime(1970, 1, 1, 0, 0, 1, 1, zone))
+    assert found == [first, (datetime.min.replace(tzinfo=zone), datetime.max.replace(tzinfo=zone))]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +160,40 @@ def test_a_batch_has_the_results_and_the_token_of_each_row() -> None:
         {"k": None, "n": 2, DELETE_COLUMN: True, "_floodmark_row": "x/3/1"},
         {"k": None, "n": None, DELETE_COLUMN: False, "_floodmark_row": "x/3/2"},
     ]
+
+
+TELLS = """\
+class Own:
+    def __init__(self, path):
+        self.path = path
+
+    def apply(self, batch, token):
+        self._tell("apply", batch["k"].to_pylist(), token)
+
+    def remove_between(self, column, intervals, token):
+        self._tell("remove", column, [(str(low), str(high)) for low, high in intervals], token)
+
+    def _tell(self, *said):
+        with open(self.path, "a") as file:
+            print(*said, file=file)
+"""
+
+
+def test_an_interval_leaves_a_class_before_its_rows_come(load: Callable[[str, str], Rule], place: Path) -> None:
+    told, layout = place / "told", Layout(columns_of("k STRING, at TIMESTAMP"))
+    said = f"{{class: own:Own, settings: {{path: {told}}}}}, qos: 1"
+    [sink, _] = load(RULE.replace("{class: own:Own, connection: shop}", said), TELLS).sinks
+    target = target_of(sink, place / "box")
+    batch = pa.record_batch({"k": ["a"], "at": pa.array([1_000_000], pa.timestamp("us", "UTC"))})
+    position, interval = Position("x", 1, "t", 2, 3, "h"), Replaced("at", ((0, 60_000_000),))
+    parts = [
+        Operation("x/3", position, False, interval, True, 1, lambda: iter([batch])),
+        Operation("x/4", position, False, interval, True, 0, lambda: iter(())),
+    ]
+    target.apply(parts, layout, target.claim("x", layout), position, lambda: None)
+    times = "[('1970-01-01 00:00:00+00:00', '1970-01-01 00:01:00+00:00')]"
+    assert told.read_text().splitlines() == [f"remove at {times} x/3", "apply ['a'] x/3", f"remove at {times} x/4"]
+    assert target.position() == position
 
 
 def test_a_position_in_the_home_moves_from_where_it_was_read(tmp_path: Path) -> None:
@@ -172,14 +248,30 @@ def test_the_classes_of_the_page_keep_their_promises(tmp_path: Path, monkeypatch
             'database.execute("DELETE',
             "expected empty() to",
         ),
-        ("token, since)", "token)", "expected a plain method empty(self, token, since)"),
+        (
+            "def empty(self, token, since)",
+            "def empty(self, token)",
+            "expected a plain method empty(self, token, since)",
+        ),
+        (
+            "AND {column} < ?",
+            "OR {column} < ?",
+            "expected the 1 rows without at = 2001-01-01 00:00:00+00:00 to stay, found 0",
+        ),
+        (
+            "self._claim(database, since)\n            for",
+            "for",
+            "expected remove_between() to raise an error",
+        ),
     ],
 )
 def test_the_kit_finds_a_class_that_breaks_its_promise(
     old: str, new: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert CLASSES[1].count(old) == 1
-    store = class_of("Store", CLASSES[1].replace(old, new), tmp_path, monkeypatch)
+    store = class_of(
+        "Store", "from datetime import datetime\n" + CLASSES[1].replace(old, new) + WITH_ROWS, tmp_path, monkeypatch
+    )
     with pytest.raises(AssertionError) as fault:
         check_target(store, COLUMNS, ROWS, {"path": str(tmp_path / "rows.db")})
     assert problem in str(fault.value)

@@ -135,6 +135,13 @@ def test_what_empties_a_target_is_in_one_transaction_with_what_fills_it() -> Non
     assert [len(one) for one in batches(found, 10)] == [2]
 
 
+def test_what_takes_rows_away_begins_a_batch() -> None:
+    """A target may have to read what it has."""
+    interval = Replaced("at", ((1, 2),))
+    found = [Portion(at(i), "", i, 1, None, replaces=interval if i in (3, 4) else None) for i in range(1, 6)]
+    assert [len(one) for one in batches(found, 10)] == [2, 1, 2]
+
+
 def test_a_position_of_the_ledgers_own_is_trusted() -> None:
     check_position("t", at(0), LEDGER, None, 5)
     check_position("t", at(3, epoch=1), LEDGER, commit(3, 1, 1), 3)

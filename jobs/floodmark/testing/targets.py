@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from floodmark.core.text.ddl import columns_of as declared
 from floodmark.errors import FloodmarkError
 
 LEDGER = "check"
+TIMES = ("timestamp", "timestamp_ntz")
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,10 @@ class _Check:
         for author in (self._author, self._author, self._make()):
             author.call("apply", batch, f"{LEDGER}/1")
         counted = self._counted()
+        if self._author.has("remove_between"):
+            self._remove(f"{LEDGER}/2")
         if self._author.has("empty"):
-            self._author.call("empty", f"{LEDGER}/2")
+            self._author.call("empty", f"{LEDGER}/3")
             assert not self._counted(), f"expected no row after empty(), found {self._counted()}"
         return CheckedTarget(False, counted)
 
@@ -86,13 +90,44 @@ class _Check:
         counted = self._counted()
         self._author.call("apply", no_rows(self._layout), f"{LEDGER}/3", first, third)
         self._expect(third, "after apply() with a batch without rows")
+        if self._author.has("remove_between"):
+            self._remove(f"{LEDGER}/4", first, third)
         if self._author.has("empty"):
-            self._late("empty", f"{LEDGER}/4", first)
-            assert self._counted() == counted, f"expected {counted} rows after a late empty(), found {self._counted()}"
-            self._author.call("empty", f"{LEDGER}/4", third)
+            before = self._counted()
+            self._late("empty", f"{LEDGER}/5", first)
+            assert self._counted() == before, f"expected {before} rows after a late empty(), found {self._counted()}"
+            self._author.call("empty", f"{LEDGER}/5", third)
             self._expect(third, "after empty(), which leaves it as it is")
             assert not self._counted(), f"expected no row after empty(), found {self._counted()}"
         return CheckedTarget(True, counted)
+
+    def _remove(self, token: str, late: str | None = None, since: str | None = None) -> None:
+        """Have the rows of one time leave: others stay. late: another `since`, with which the call has no effect."""
+        column = next((one.name for one in self._layout.columns if one.type.name in TIMES), None)
+        at = (
+            next((row[column] for row in self._batch(1).to_pylist() if row[column] is not None), None)
+            if column
+            else None
+        )
+        if column is None or at is None:
+            return
+        given = (column, [(at, at + datetime.resolution)], token)
+        before = self._times(column)
+        if since is not None:
+            self._late("remove_between", *given, late)
+            assert self._times(column) == before, "expected no effect of remove_between() with another `since`"
+        self._author.call("remove_between", *given, *([] if since is None else [since]))
+        stays, found = [one for one in before if one != at], self._times(column)
+        assert found == stays, (
+            f"expected the {len(stays)} rows without {column} = {at} to stay, found {len(found)} rows"
+        )
+
+    def _times(self, column: str) -> list[datetime | None]:
+        """Of all rows, in an order; none without `rows()`."""
+        if not self._author.has("rows"):
+            return []
+        found = self._author.rows(self._layout.columns, method="rows").column(column).to_pylist()
+        return sorted(found, key=lambda at: (at is not None, at))
 
     def _batch(self, number: int) -> Any:
         marked = [{**row, **({DELETE_COLUMN: False} if self._layout.key else {})} for row in self._rows]

@@ -58,6 +58,11 @@ class Operation:
         return (number for number in itertools.count() if number not in self.left_out)
 
     @property
+    def takes_away(self) -> bool:
+        """Whether rows leave the target before its rows come. Such an operation is the first of its `apply`."""
+        return self.empties or self.replaces is not None
+
+    @property
     def call(self) -> str:
         """A token of the portion without what is left out."""
         return f"{self.token}-{len(self.left_out)}" if self.left_out else self.token

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +13,7 @@ from floodmark.connectors.relay.backlogs import refused_by
 from floodmark.connectors.relay.contents import rows_of
 from floodmark.connectors.relay.relaying import layout_of
 from floodmark.core.protocol.places import PREFIX
-from floodmark.core.relay.portions import Portion, portions, redelivery_in
+from floodmark.core.relay.portions import Portion, micros_of, portions, redelivery_in
 from floodmark.core.relay.positions import Position
 from floodmark.core.relay.redeliveries import RefusedRow, still_due
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
@@ -76,17 +75,9 @@ class RefusedRows:
         found = Aside(str(self._sink.address), self._outbox).rows(in_order, columns)
         rows = (row for batch in found for row in batch.to_pylist())
         for (seq, number), row in zip(in_order, rows, strict=True):
-            times = {name: micros for name, value in row.items() if (micros := _micros(value)) is not None}
+            times = {name: micros for name, value in row.items() if (micros := micros_of(value)) is not None}
             yield RefusedRow(seq, number, tuple(row[name] for name in self._layout.key), times)
 
     @cached_property
     def _layout(self) -> Layout:
         return layout_of(self._sink, self._outbox)
-
-
-def _micros(value: Any) -> int | None:
-    """An instant, or a time without a zone, in microseconds since 1970; None of any other value."""
-    if not isinstance(value, datetime):
-        return None
-    at = value if value.tzinfo else value.replace(tzinfo=UTC)
-    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // datetime.resolution

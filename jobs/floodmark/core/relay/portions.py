@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from floodmark.core.protocol.places import PREFIX
@@ -24,6 +25,18 @@ class Replaced:
 
     column: str
     parts: tuple[tuple[int, int], ...]
+
+    def holds(self, at: int | None) -> bool:
+        """Whether a row is one of them, by its `column` in microseconds."""
+        return at is not None and any(low <= at < high for low, high in self.parts)
+
+
+def micros_of(value: Any) -> int | None:
+    """An instant, or a time without a zone, in microseconds since 1970; None of any other value."""
+    if not isinstance(value, datetime):
+        return None
+    at = value if value.tzinfo else value.replace(tzinfo=UTC)
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // datetime.resolution
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,11 @@ class Portion:
     replaces: Replaced | None = None
     whole: bool = False
     again: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def takes_away(self) -> bool:
+        """Whether rows leave the target before its rows come."""
+        return self.empties or self.replaces is not None
 
     @property
     def is_empty(self) -> bool:
@@ -161,10 +179,13 @@ def _restating(found: Portion, backfill: Backfill) -> Portion:
 
 
 def batches(found: Sequence[Portion], most: int = MOST_ROWS) -> Iterator[list[Portion]]:
-    """Portions in order, several together as long as they have at most `most` rows."""
+    """Portions in order, several together as long as they have at most `most` rows.
+
+    One that takes rows away begins a batch: it may need to read what the target has.
+    """
     batch, rows = list[Portion](), 0
     for one in found:
-        if rows and rows + one.rows > most:
+        if batch and (one.takes_away or (rows and rows + one.rows > most)):
             yield batch
             batch, rows = [], 0
         batch.append(one)

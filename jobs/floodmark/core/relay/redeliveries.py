@@ -69,8 +69,7 @@ def _decided(one: RefusedRow, portion: Portion, keys: Mapping[Any, bool], compar
     if portion.empties or (one.key in keys and (keys[one.key] or portion.whole or not compares)):
         return True
     replaced = portion.replaces
-    at = None if replaced is None else one.times.get(replaced.column)
-    return replaced is not None and at is not None and any(low <= at < high for low, high in replaced.parts)
+    return replaced is not None and replaced.holds(one.times.get(replaced.column))
 
 
 def redelivering(head: Head, name: str, target: str, rows: Collection[tuple[int, int]]) -> Life:

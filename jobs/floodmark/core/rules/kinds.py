@@ -116,10 +116,11 @@ class SinkKind:
     None of a sink that is nowhere. `open`: its `Sink`, of a kind that keeps what it got, by the rule's sink and the
     folder of its outbox (None: it has none, or a look without a home). `target`: its `Target`, of a kind that is one,
     by the sink and the folder of its outbox, beside which it may keep a file. `code`: as of a `SourceKind`. `refine`:
-    of a kind whose capabilities depend on the sink's options, these capabilities. `scratch`: of a target beside which
-    copies of its rule can have places of their own, these `ScratchPlaces`, by the sink, a folder for them, and a word
-    that no others have. `values`: of a target whose values have a schema that consumers need, this schema, by the sink
-    and its columns; None: this sink's have none.
+    of a kind whose capabilities depend on the sink, these capabilities; `lacks`: what a sink of it needs so that its
+    rows can be replaced, for people. `scratch`: of a target beside which copies of its rule can have
+    places of their own, these `ScratchPlaces`, by the sink, a folder for them, and a word that no others have.
+    `values`: of a target whose values have a schema that consumers need, this schema, by the sink and its columns;
+    None: this sink's have none.
     """
 
     written: Any
@@ -129,7 +130,8 @@ class SinkKind:
     open: Callable[[Sink, Path | None], Any] | None = None
     target: Callable[[Sink, Path | None], Any] | None = None
     code: Callable[[Any, Path, Mapping[str, str]], str] | None = None
-    refine: Callable[[Mapping[str, Any]], SinkCan] | None = None
+    refine: Callable[[Sink], SinkCan] | None = None
+    lacks: str | None = None
     scratch: Callable[[Sink, Path, str], Any] | None = None
     values: Callable[[Sink, tuple[Column, ...]], dict[str, Any] | None] | None = None
 
@@ -227,6 +229,6 @@ def sink_can(kind: str) -> SinkCan:
 
 
 def can_of(sink: Sink) -> SinkCan:
-    """The capabilities of this very sink: those of its kind, unless they depend on its options."""
+    """The capabilities of this very sink: those of its kind, unless they depend on the sink."""
     kind = sink_kind(sink.kind)
-    return kind.can if kind.refine is None else kind.refine(sink.options)
+    return kind.can if kind.refine is None else kind.refine(sink)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,11 @@ def _scratch(sink: Sink, _: Path, mark: str) -> ScratchPlaces:
     return ScratchTopics(str(sink.address), WrittenTopic.model_validate(sink.options), mark)
 
 
+def _can(sink: Sink) -> SinkCan:
+    """With a key, the newest record of each counts, and a record without a value takes the key's row away."""
+    return replace(SINK.can, replaces=True, empties=True) if sink.key else SINK.can
+
+
 def _values(sink: Sink, columns: tuple[Column, ...]) -> dict[str, Any] | None:
     from floodmark.connectors.avro.schemas import schema_of
 
@@ -52,6 +58,8 @@ SINK = SinkKind(
     address=WrittenTopic.address,
     open=_open,
     target=_target,
+    refine=_can,
+    lacks="a `key` at the sink",
     scratch=_scratch,
     values=_values,
 )

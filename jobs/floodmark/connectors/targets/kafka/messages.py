@@ -58,18 +58,32 @@ def records_of(one: Operation, layout: Layout, key: Sequence[str], form: Form = 
 
     A relay spends much of its time here, so what is the same for all records is done once.
     """
-    position = one.position
-    said = {LEDGER: position.ledger, GENERATION: str(position.generation), EPOCH: str(position.epoch)}
-    said |= form.headers(layout.columns)
-    headers = [(name, text.encode()) for name, text in said.items()]
-    numbers = one.numbers()
+    headers, numbers = _headers(one, layout, form), one.numbers()
     for batch in one.rows():
         count = batch.num_rows
         gone = batch.column(DELETE_COLUMN).to_pylist() if layout.key else repeat(False, count)
         keys, values = keys_of(batch, key, layout.columns), form.values(batch, layout.columns)
         for at, value, away, number in zip(keys, values, gone, islice(numbers, count), strict=True):
-            row = (ROW, f"{one.token}/{number}".encode())
-            yield Record(at, None if away else value, [*headers, row])
+            yield Record(at, None if away else value, [*headers, _row(one, number)])
+
+
+def tombstones_of(one: Operation, layout: Layout, keys: Iterable[bytes | None], form: Form) -> Iterator[Record]:
+    """Records that take the rows of these keys away. Their numbers follow those of the portion's rows."""
+    headers = _headers(one, layout, form)
+    for number, key in enumerate(keys, one.count):
+        yield Record(key, None, [*headers, _row(one, number)])
+
+
+def _headers(one: Operation, layout: Layout, form: Form) -> list[tuple[str, bytes]]:
+    """Those that all records of a portion share."""
+    position = one.position
+    said = {LEDGER: position.ledger, GENERATION: str(position.generation), EPOCH: str(position.epoch)}
+    said |= form.headers(layout.columns)
+    return [(name, text.encode()) for name, text in said.items()]
+
+
+def _row(one: Operation, number: int) -> tuple[str, bytes]:
+    return ROW, f"{one.token}/{number}".encode()
 
 
 def keys_of(batch: pa.RecordBatch, key: Sequence[str], columns: Sequence[Column]) -> Iterable[bytes | None]:

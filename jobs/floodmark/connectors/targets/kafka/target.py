@@ -17,13 +17,14 @@ from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.sources.kafka.offsets import Topic
 from floodmark.connectors.sources.python.rows import table_of
 from floodmark.connectors.targets.kafka.forms import FORMS
+from floodmark.connectors.targets.kafka.leaving import keys_held
 from floodmark.connectors.targets.kafka.markers import LONG, Cluster, Mark, Markers, difference, id_of
-from floodmark.connectors.targets.kafka.messages import Record, records_of
+from floodmark.connectors.targets.kafka.messages import Record, records_of, tombstones_of
 from floodmark.connectors.targets.kafka.producing import Transactions
-from floodmark.connectors.targets.kafka.reading import CommittedReader
+from floodmark.connectors.targets.kafka.reading import Blocked, CommittedReader
 from floodmark.core.relay.positions import Position
 from floodmark.core.text.tablenames import about_sink
-from floodmark.errors import Fenced, HistoryGone, InputFault, NotOwned, Refused, WrongColumn
+from floodmark.errors import Fenced, HistoryGone, InputFault, NotOwned, Refused, RunFailed, WrongColumn
 
 if TYPE_CHECKING:
     from floodmark.connectors.targets.kafka.options import WrittenTopic
@@ -175,7 +176,8 @@ class KafkaTarget(Target):
         transactions = self._fence()
         self._check(since, topic)
         moved = None if upto == since else self._markers.record(Mark(upto, id_of(topic)))
-        records = chain.from_iterable(self._records(one, layout) for one in operations)
+        held = self._held(operations[0], layout, topic) if operations and operations[0].takes_away else {}
+        records = chain.from_iterable(self._changes(one, layout, held) for one in operations)
         try:
             transactions.send(self._topic, records, moved)
             sent()
@@ -183,6 +185,29 @@ class KafkaTarget(Target):
         except BaseException:
             self._transactions = None
             raise
+
+    def _held(self, one: Operation, layout: Layout, topic: Topic) -> dict[bytes | None, None]:
+        """The keys of the rows that leave before the operation's rows come."""
+        assert layout.key, "rows leave a topic by their key"
+        reader = self._reader(topic)
+        try:
+            return keys_held(reader.to_end(LONG), self._form, layout.columns, None if one.empties else one.replaces)
+        except Blocked:
+            problem = "a transaction of another program is open in the topic for long: end it, then ship again"
+            raise RunFailed(about_sink(self.address, problem)) from None
+        except ValueError as fault:
+            raise Refused(about_sink(self.address, f"expected records of this rule alone: {fault}")) from None
+        finally:
+            reader.close()
+
+    def _changes(self, one: Operation, layout: Layout, held: dict[bytes | None, None]) -> Iterator[Record]:
+        """The records of its rows; then, if rows leave before these come, a tombstone for each other key of `held`."""
+        for record in self._records(one, layout):
+            if one.takes_away:
+                held.pop(record.key, None)
+            yield record
+        if one.takes_away:
+            yield from tombstones_of(one, layout, held, self._form)
 
     def refused(
         self, fault: InputFault, operations: Sequence[Operation], layout: Layout, since: Position

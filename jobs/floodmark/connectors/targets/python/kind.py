@@ -27,6 +27,10 @@ def _target(sink: Sink, outbox: Path | None) -> Target:
     return target_of(sink, outbox)
 
 
+def _can(sink: Sink) -> SinkCan:
+    return capabilities(sink.options)
+
+
 def _address(said: Any) -> str:
     return WrittenOwn.model_validate(said).address()
 
@@ -39,5 +43,6 @@ SINK = SinkKind(
     open=_open,
     target=_target,
     code=code_of,
-    refine=capabilities,
+    refine=_can,
+    lacks="the methods `empty` and `remove_between` in its class",
 )

@@ -11,8 +11,11 @@ from floodmark.core.rules.kinds import CODE, SinkCan
 
 AGAIN: Methods = {"apply": ("batch", "token")}
 ONCE: Methods = {"apply": ("batch", "token", "since", "upto")}
-_MAY_AGAIN: Methods = {"empty": ("token",), "rows": ()}
-_MAY_ONCE: Methods = {"position": (), "empty": ("token", "since"), "rows": ()}
+_MAY_AGAIN: Methods = {"empty": ("token",), "remove_between": ("column", "intervals", "token"), "rows": ()}
+_MAY_ONCE: Methods = {
+    "position": (), "empty": ("token", "since"), "remove_between": ("column", "intervals", "token", "since"),
+    "rows": (),
+}  # fmt: skip
 
 
 class WrittenOwn(WrittenClass):
@@ -42,4 +45,10 @@ def capabilities(options: Mapping[str, Any]) -> SinkCan:
     """By the methods that the text shows. A class with `position` stores it with the rows, so each comes once."""
     written = WrittenOwn.model_validate({name: value for name, value in options.items() if name != CODE})
     methods = methods_in(str(options.get(CODE, "")), written.file, written.name)
-    return SinkCan(qos=2 if "position" in methods else 1, merges=True, empties="empty" in methods, target=True)
+    return SinkCan(
+        qos=2 if "position" in methods else 1,
+        merges=True,
+        replaces="remove_between" in methods,
+        empties="empty" in methods,
+        target=True,
+    )

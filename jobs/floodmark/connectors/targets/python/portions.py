@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 import pyarrow as pa
 
 from floodmark.connectors.ports.target import Layout, Operation
 from floodmark.connectors.sources.python.rows import schema_of
+from floodmark.core.relay.portions import Replaced, micros_of
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import Column, Type
 
@@ -33,6 +35,20 @@ def portion_of(one: Operation, layout: Layout) -> pa.Table:
 
 def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch([batch.column(field.name).cast(field.type) for field in schema], schema=schema)
+
+
+def bounds_of(replaced: Replaced, layout: Layout) -> list[tuple[datetime, datetime]]:
+    """The intervals whose rows leave, as values of their column: a row at the first leaves, one at the second stays."""
+    kind = next(column.type.name for column in layout.columns if column.name == replaced.column)
+    return [(_bound(low, kind), _bound(high, kind)) for low, high in replaced.parts]
+
+
+def _bound(micros: int, kind: str) -> datetime:
+    """The time as a value of the type; Python's first or last one, if it is beyond."""
+    first, last = (micros_of(one) for one in (datetime.min, datetime.max))
+    assert first is not None and last is not None
+    at = datetime(1970, 1, 1) + timedelta(microseconds=min(max(micros, first), last))
+    return at.replace(tzinfo=UTC) if kind == "timestamp" else at
 
 
 def no_rows(layout: Layout) -> pa.Table:

@@ -12,7 +12,7 @@ from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.sources.python.author import Author, made
 from floodmark.connectors.targets.homeposition import HomePosition
 from floodmark.connectors.targets.python.options import WrittenOwn, capabilities
-from floodmark.connectors.targets.python.portions import no_rows, portion_of
+from floodmark.connectors.targets.python.portions import bounds_of, no_rows, portion_of
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.kinds import CODE
 from floodmark.core.text.tablenames import about_sink
@@ -64,6 +64,14 @@ class _Own(Target):
                 raise ProcessFault(about_sink(self.address, f"{problem}{odd[0] if odd else 'none'}")) from fault
             raise
 
+    def _take_away(self, one: Operation, layout: Layout, *since: Any) -> None:
+        """Have rows leave before those of the operation come."""
+        if one.empties:
+            self._author.call("empty", one.token, *since)
+        elif one.replaces is not None:
+            intervals = bounds_of(one.replaces, layout)
+            self._author.call("remove_between", one.replaces.column, intervals, one.token, *since)
+
     def refused(
         self, fault: InputFault, operations: Sequence[Operation], layout: Layout, since: Position
     ) -> list[dict[int, str]]:
@@ -110,8 +118,7 @@ class AgainTarget(_Own):
         if self.position() != since:
             raise Fenced(about_sink(self.address, f"expected its position at {since.words}, found another: ship again"))
         for one in operations:
-            if one.empties:
-                self._author.call("empty", one.token)
+            self._take_away(one, layout)
             if one.count:
                 self._give(one, portion_of(one, layout), one.call)
         sent()
@@ -152,8 +159,8 @@ class OnceTarget(_Own):
     def _perform(
         self, one: Operation, layout: Layout, since: Position, upto: Position, sent: Callable[[], None]
     ) -> None:
-        if one.empties:
-            self._author.call("empty", one.token, self._checked(since))
+        if one.takes_away:
+            self._take_away(one, layout, self._checked(since))
         self._call(since, upto, sent, lambda *given: self._give(one, portion_of(one, layout), one.call, *given))
 
     def _call(self, since: Position, upto: Position, sent: Callable[[], None], apply: Callable[..., object]) -> None:

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from floodmark.core.rules.checks.columns import Problem
-from floodmark.core.rules.kinds import once_only, sink_can, stream_can
+from floodmark.core.rules.kinds import can_of, once_only, sink_can, sink_kind, stream_can
 from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.sql.windows import grids
 from floodmark.core.sql.words.clock import at_clock
@@ -47,7 +47,7 @@ def reasons_for_all(rule: Rule) -> Iterator[str]:
         return
     yield from _of_rows(rule)
     yield from _of_no_table(rule)
-    yield from _of_kinds(rule)
+    yield from _of_kinds(rule, all_rows=True)
     yield from _of_order(rule)
 
 
@@ -196,10 +196,13 @@ def _of_order(rule: Rule) -> Iterator[str]:
             )
 
 
-def _of_kinds(rule: Rule) -> Iterator[str]:
+def _of_kinds(rule: Rule, all_rows: bool = False) -> Iterator[str]:
+    """Sinks whose rows cannot be replaced. all_rows: by others for all of them; a target is emptied before these."""
     for sink in _tables(rule):
-        if not sink_can(sink.kind).replaces:
-            yield f"sink {sink.label} is of kind {sink.kind}, in which no rows can be replaced"
+        can, lacks = can_of(sink), sink_kind(sink.kind).lacks
+        if not (can.replaces or (all_rows and can.target and can.empties)):
+            said = f": expected {lacks}" if lacks else ""
+            yield f"sink {sink.label} is of kind {sink.kind}, in which no rows can be replaced{said}"
 
 
 def _tables(rule: Rule) -> list[Sink]:
