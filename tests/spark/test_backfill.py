@@ -31,7 +31,9 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
 from floodmark.errors import InputFault, ReplayDiffers
 from floodmark.ledger.ledger import LedgerReader
+from floodmark.spark.rule.backfill import rereading
 from floodmark.spark.rule.backfill.backfilling import BackfillResult
+from floodmark.spark.rule.backfill.rereading import at_hand
 from floodmark.spark.rule.run import RuleRun
 
 LIVE = [event(s, k, v) for s, k, v in ((0, "a", 1.0), (10, "b", 2.0), (70, "a", 4.0), (130, "a", 8.0), (400, "b", 1.0))]
@@ -100,6 +102,22 @@ def test_late_rows_come_into_the_interval_and_nothing_else_changes(spark: SparkS
     run(spark, flow)
     assert sink(flow)[-3:] == [(at(360), "a", 1, 1.0), (at(360), "b", 1, 1.0), (at(420), "d", 1, 1.0)]
     proven(flow)
+
+
+@pytest.mark.parametrize(("beside", "kept"), [(0, True), (-1, False)])
+def test_rows_are_kept_unless_they_are_many(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch, beside: int, kept: bool
+) -> None:
+    """By the bytes of the files that may have such rows; the table has others."""
+    flow = Flow(place)
+    flow.arrive(LIVE)
+    [file] = Path(flow.source).glob("*.parquet")
+    monkeypatch.setattr(rereading, "FEW", file.stat().st_size + beside)
+    flow.arrive([event(10_000)])
+    rows = spark.read.format("delta").load(flow.source).where(f"at < TIMESTAMP'{at(1000)}'")
+    found = at_hand(rows)
+    assert (found.storageLevel.useMemory, found.count()) == (kept, len(LIVE))
+    found.unpersist()
 
 
 @pytest.mark.prove

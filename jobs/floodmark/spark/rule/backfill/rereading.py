@@ -57,7 +57,8 @@ def living_in(
 
 def at_hand(rows: DataFrame) -> DataFrame:
     """The rows, persisted unless they are many: a backfill passes over them several times."""
-    return rows.persist(StorageLevel.MEMORY_AND_DISK) if bytes_not_passed_over(rows) <= FEW else rows
+    kept = rows.persist(StorageLevel.MEMORY_AND_DISK)  # first, so that Delta searches its files once
+    return kept if bytes_not_passed_over(kept) <= FEW else kept.unpersist()
 
 
 def read_rows(
