@@ -253,7 +253,7 @@ def test_keys_are_corrected_without_any_capability_but_the_key(
     flow.stream, flow.settings = {"lateness": None, "on_rewrite": "correct"}, {"unbounded": True}
     sinks: dict[str, Mapping[str, Any]] = {
         "sent": {"kafka": {"connection": "shop", "topic": "totals"}, "key": ["k"]},
-        "kept": {**_kept("Emptied", place / "kept.db"), "key": ["k"]},
+        "kept": {**_kept("Keyed", place / "kept.db"), "key": ["k"]},
     }
     shop = Delivered(flow, broker, sinks, {"key": ["k"]})
     flow.arrive([event(s, k, n=s) for s in (1, 61, 121) for k in ("a", "b", "c")])

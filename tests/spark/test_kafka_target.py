@@ -372,7 +372,7 @@ def test_a_reset_is_refused_unless_rows_are_kept(broker: Broker, place: Path, sp
     flow.arrive(EPOCHS[0])
     run(spark, flow)
     assert shop.relays.ship().code == 0
-    with pytest.raises(Refused, match=r"found kafka\. Write `on_reset: keep` in the sink"):
+    with pytest.raises(Refused, match=r"found kafka without a `key` at the sink\. Write `on_reset: keep`"):
         reset(spark, flow)
     assert flow.ledger().begun.seal is None
     flow.settings["sinks"] = [{**one, "on_reset": "keep"} if "kafka" in one else one for one in flow.settings["sinks"]]

@@ -246,7 +246,7 @@ def test_a_reset_is_refused_where_rows_cannot_be_taken_away(
     flow.arrive(EPOCHS[0])
     run(spark, flow)
     assert shop.relays.ship().code == 0
-    with pytest.raises(Refused, match=r"whose rows a reset can take away, found python\. Write `on_reset: keep`"):
+    with pytest.raises(Refused, match=r"take away, found python without a method `empty` in its class\. Write"):
         reset(spark, flow)
     assert flow.ledger().begun.seal is None
     flow.settings["sinks"][0] = {**flow.settings["sinks"][0], "on_reset": "keep"}

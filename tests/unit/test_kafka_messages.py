@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -127,36 +128,21 @@ class Message:
     def value(self) -> bytes | None:
         return self._value
 
-    def headers(self) -> None:
-        return None
 
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return 7
+def _key(at: datetime | None, k: str = "a") -> str:
+    return json.dumps({"k": k, "at": at and at.isoformat()})
 
 
-def _at(micros: int) -> bytes:
-    at = datetime(2001, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
-    return json.dumps({"at": at.isoformat(), "n": 1}).encode()
-
-
-def test_the_keys_of_an_interval_are_those_whose_newest_record_is_in_it() -> None:
-    columns, first = columns_of("at TIMESTAMP, n INT"), 978_307_200_000_000
-    topic = [
-        Message("before", _at(9)), Message("low", _at(10)), Message("last", _at(19)), Message("high", _at(20)),
-        Message("gap", _at(25)), Message("second", _at(30)), Message("without", b'{"at":null,"n":1}'),
-        Message("gone", _at(11)), Message("gone", None), Message("again", None), Message("again", _at(12)),
-        Message("moved", _at(13)), Message("moved", _at(20)),
-    ]  # fmt: skip
-    interval = Replaced("at", ((first + 10, first + 20), (first + 30, first + 31)))
-    held = keys_held(topic, FORMS["json"], columns, interval)
-    assert [key.decode() for key in held if key] == ["low", "last", "second", "again"]
-    everything = keys_held(topic, FORMS["json"], columns, None)
-    assert {one.key() for one in topic} - set(everything) == {b"gone"}
-    with pytest.raises(ValueError, match="partition 0, offset 7: expected an object"):
-        keys_held([Message("x", b"[]")], FORMS["json"], columns, interval)
+def test_the_keys_of_an_interval_are_those_with_a_row_in_it() -> None:
+    first = datetime(2001, 1, 1, tzinfo=UTC)
+    keys = {n: _key(first + timedelta(microseconds=n)) for n in (9, 10, 11, 12, 19, 20, 25, 30, 31)}
+    topic = [*(Message(key, b"{}") for key in keys.values()), Message(keys[11], None), Message(keys[12], None)]
+    topic += [Message(keys[12], b"old or new"), *(Message(key, b"{}") for key in (_key(None), "no object", "[]", "1"))]
+    low = 978_307_200_000_000
+    interval = Replaced("at", ((low + 10, low + 20), (low + 30, low + 31)))
+    assert [key.decode() for key in keys_held(topic, interval) if key] == [keys[n] for n in (10, 19, 30, 12)]
+    assert {one.key() for one in topic} - set(keys_held(topic, None)) == {keys[11].encode()}
+    assert not keys_held([Message(keys[10], b"{}")], replace(interval, column="k"))
 
 
 def test_the_rows_of_keys_leave_by_records_that_no_row_has() -> None:

@@ -22,7 +22,7 @@ from floodmark.connectors.targets.python.target import target_of
 from floodmark.core.protocol.records.rows import Row
 from floodmark.core.relay.portions import Replaced, portions
 from floodmark.core.relay.positions import Position
-from floodmark.core.rules.checks.recomputing import Scope, scope_of
+from floodmark.core.rules.checks.recomputing import Scope, reasons_by_emptying, scope_of
 from floodmark.core.rules.kinds import can_of
 from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.core.rules.sinks.delivery import delivery
@@ -96,12 +96,17 @@ REMOVES = ONCE + "\n    def remove_between(self, column, intervals, token, since
 def test_what_is_recomputed_follows_from_the_methods_of_the_class(load: Callable[[str, str], Rule]) -> None:
     assert scope_of(load(WINDOWS, REMOVES)) is Scope.INTERVAL
     assert scope_of(load(WINDOWS, ONCE)) is Scope.ALL
-    lacks = "of kind python, in which no rows can be replaced: expected the methods `empty` and `remove_between` in its"
-    with pytest.raises(RuleInvalid, match=lacks):
-        load(WINDOWS, ONCE.replace("def empty", "def other"))
+    lacks = "of kind python, in which no rows can be replaced: expected a method `empty` in its class"
+    for code in (ONCE, REMOVES):
+        with pytest.raises(RuleInvalid, match=lacks):
+            load(WINDOWS, code.replace("def empty", "def other"))
+    only = load(WINDOWS.replace(", on_rewrite: correct", ""), REMOVES.replace("def empty", "def other"))
+    assert scope_of(only) is Scope.INTERVAL
+    assert [one.split(",")[0] for one in reasons_by_emptying(only)] == ["sink own:Own is of kind python"]
     totals = WINDOWS.replace("window.start AS start, ", "").replace("window(at, '1 minute'), ", "")
     totals = totals.replace("own:Own}", "own:Own}, key: [k]").replace(", lateness: 0 seconds", "")
-    assert scope_of(load(f"{totals}unbounded: true\n", ONCE)) is Scope.KEYS
+    for code in (ONCE, ONCE.replace("def empty", "def other")):
+        assert scope_of(load(f"{totals}unbounded: true\n", code)) is Scope.KEYS
 
 
 @pytest.mark.parametrize(
@@ -275,6 +280,54 @@ def test_the_kit_finds_a_class_that_breaks_its_promise(
     with pytest.raises(AssertionError) as fault:
         check_target(store, COLUMNS, ROWS, {"path": str(tmp_path / "rows.db")})
     assert problem in str(fault.value)
+
+
+KNOWING = """\
+import json
+from datetime import datetime
+from pathlib import Path
+
+
+class Own:
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def apply(self, batch, token):
+        rows = [json.dumps(row, default=str) for row in batch.to_pylist()]
+        self._once(f"apply {token}", lambda found: found + rows)
+
+    def empty(self, token):
+        self._once(f"empty {token}", lambda found: [])
+
+    def rows(self):
+        rows = [json.loads(row) for row in self._held()["rows"]]
+        return [{**{n: row[n] for n in ("k", "v", "n")}, "at": datetime.fromisoformat(row["at"])} for row in rows]
+
+    def _held(self):
+        return json.loads(self.path.read_text()) if self.path.exists() else {"known": [], "rows": []}
+
+    def _once(self, call, change):
+        held = self._held()
+        if call not in held["known"]:
+            self.path.write_text(json.dumps({"known": [*held["known"], call], "rows": change(held["rows"])}))
+"""
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_class_that_knows_its_tokens_knows_each_call(
+    knows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = 'f"empty {token}"'
+    assert KNOWING.count(call) == 1
+    own = class_of(
+        "Own", KNOWING if knows else KNOWING.replace(call, "len(self._held()['known'])"), tmp_path, monkeypatch
+    )
+    given = (own, COLUMNS, ROWS, {"path": str(tmp_path / "rows.json")})
+    if knows:
+        assert check_target(*given).counted == len(ROWS)
+        return
+    with pytest.raises(AssertionError, match=r"expected the rows to stay after empty\(\) and apply\(\) with tokens"):
+        check_target(*given)
 
 
 # --- Resets

@@ -298,8 +298,9 @@ class _Replay:
         return [int(one) for batch in keys.to_batches() for one in row_hashes(batch, computed=False)]
 
     def _times(self, rows: pa.Table) -> list[int | None]:
-        column = self.column
-        if column is None or column not in rows.column_names:
+        wanted = (self.column or "").lower()
+        column = next((name for name in rows.column_names if name.lower() == wanted), None)
+        if column is None:
             return [None] * rows.num_rows
         times = rows[column].cast(pa.timestamp("us", rows[column].type.tz)).cast(pa.int64())
         found: list[int | None] = times.to_pylist()

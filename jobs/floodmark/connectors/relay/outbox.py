@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.connectors.delta.sink import DeltaSink
 from floodmark.connectors.ports.sink import Account, Sink
-from floodmark.core.rules.kinds import can_of
+from floodmark.core.rules.kinds import can_of, sink_kind
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import NotOwned, Refused
 from floodmark.ledger.delta import tables
@@ -60,11 +60,13 @@ class OutboxSink(Sink):
     def check_can_be_emptied(self) -> None:
         """Raise Refused unless a relay can take the target's rows away, or they are to stay."""
         if self.sink.on_reset != "keep" and not can_of(self.sink).empties:
+            lacks = sink_kind(self.sink.kind).lacks.get("empties")
             raise Refused(
                 about_sink(
                     self.address,
-                    f"expected a target whose rows a reset can take away, found {self.sink.kind}. Write `on_reset: "
-                    "keep` in the sink: its rows then stay, and those of the new generation follow them",
+                    f"expected a target whose rows a reset can take away, found {self.sink.kind}"
+                    f"{f' without {lacks}' if lacks else ''}. Write `on_reset: keep` in the sink: its rows then stay, "
+                    "and those of the new generation follow them",
                 )
             )
 

@@ -10,7 +10,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +22,7 @@ from floodmark.connectors.relay.memory import recall, remember, remember_fault, 
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import PREFIX
 from floodmark.core.protocol.records.rows import Row
-from floodmark.core.relay.portions import Portion, batches, check_position, portions
+from floodmark.core.relay.portions import Portion, Replaced, batches, check_position, portions
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.kinds import sink_kind, targets
 from floodmark.core.rules.model import Rule, Sink
@@ -214,8 +214,13 @@ class Relay:
     def _operation(self, one: Portion) -> Operation:
         left_out = self._left_out(one)
         count = one.rows if self._layout.key else one.rows - len(left_out)
-        rows = partial(self._rows, one, left_out)
-        return Operation(_token(one), one.position, one.empties, one.replaces, one.whole, count, rows, left_out)
+        rows, replaces = partial(self._rows, one, left_out), one.replaces and self._spelt(one.replaces)
+        return Operation(_token(one), one.position, one.empties, replaces, one.whole, count, rows, left_out)
+
+    def _spelt(self, replaced: Replaced) -> Replaced:
+        """With the column as the target spells it: the SQL may have been edited since."""
+        spelt = {column.name.lower(): column.name for column in self._layout.columns}
+        return replace(replaced, column=spelt[replaced.column.lower()])
 
     def _left_out(self, one: Portion) -> frozenset[int]:
         return frozenset(number for seq, number in self._refused if seq == one.position.seq)

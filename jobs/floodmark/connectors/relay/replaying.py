@@ -75,7 +75,7 @@ class RefusedRows:
         found = Aside(str(self._sink.address), self._outbox).rows(in_order, columns)
         rows = (row for batch in found for row in batch.to_pylist())
         for (seq, number), row in zip(in_order, rows, strict=True):
-            times = {name: micros for name, value in row.items() if (micros := micros_of(value)) is not None}
+            times = {name.lower(): micros for name, value in row.items() if (micros := micros_of(value)) is not None}
             yield RefusedRow(seq, number, tuple(row[name] for name in self._layout.key), times)
 
     @cached_property

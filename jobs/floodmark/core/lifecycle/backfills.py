@@ -18,6 +18,7 @@ from floodmark.core.rules.checks.recomputing import (
     has_keys,
     has_time_column,
     narrow_reasons,
+    reasons_by_emptying,
     reasons_for_all,
     scope_of,
 )
@@ -100,7 +101,7 @@ def requested_interval(rule: Rule, head: Head, begin: int, end: int, shown: Show
         raise Refused(
             f"expected --from before --to, found {shown(begin)} and {shown(end)}: name an interval that is not empty"
         )
-    requested_whole(rule, head, then)
+    _check_possible(rule, head, scope_now(rule, head), then)
     reason = next(_why_not(rule, head), None)
     if reason is not None:
         raise of_no_interval(rule.rule, reason)
@@ -130,7 +131,13 @@ def requested_whole(rule: Rule, head: Head, then: bool = False) -> Interval:
 
     then: as in `Interval`.
     """
-    reason = next(_why_not_all(rule, head), None)
+    _check_possible(rule, head, Scope.ALL, then)
+    return replace(EVERYTHING, then=then)
+
+
+def _check_possible(rule: Rule, head: Head, scope: Scope, then: bool) -> None:
+    """Raise Refused unless results of this scope can be replaced beside live runs."""
+    reason = next(_why_not_at_all(rule, head, scope), None)
     if reason is not None:
         raise Refused(
             f"rule {rule.rule} cannot be backfilled: {reason}. Instead, `floodmark reset {rule.rule}` recomputes "
@@ -142,7 +149,6 @@ def requested_whole(rule: Rule, head: Head, then: bool = False) -> Interval:
             f"rule {rule.rule} cannot be backfilled with its lookup tables as each epoch read them: {why_not}. Leave "
             "out `lookups` to read them as they are now"
         )
-    return replace(EVERYTHING, then=then)
 
 
 def scope_now(rule: Rule, head: Head) -> Scope:
@@ -174,11 +180,12 @@ def _why_not(rule: Rule, head: Head) -> Iterator[str]:
     yield from _of_older_texts(rule, head)
 
 
-def _why_not_all(rule: Rule, head: Head) -> Iterator[str]:
-    """The reasons why not even all results can be computed again and replaced."""
+def _why_not_at_all(rule: Rule, head: Head, scope: Scope) -> Iterator[str]:
+    """The reasons why results of this scope, or any, cannot be computed again and replaced."""
     yield from reasons_for_all(rule)
     yield from _of_new_sinks(rule, head)
-    yield from reasons_in_sinks(rule, head, Scope.ALL)
+    yield from reasons_in_sinks(rule, head, scope)
+    yield from _of_kept_rows(rule, head)
 
 
 def _why_not_then(rule: Rule, head: Head) -> Iterator[str]:
@@ -225,8 +232,14 @@ def reasons_in_sinks(rule: Rule, head: Head, scope: Scope) -> Iterator[str]:
     """The reasons why what its sinks hold cannot be replaced, as far as `scope` says."""
     if head.kept_output:
         yield "its sinks have rows from before a reset, which this generation has not read"
+    if scope is Scope.ALL:
+        yield from reasons_by_emptying(rule)
+        yield from _of_kept_rows(rule, head)
+
+
+def _of_kept_rows(rule: Rule, head: Head) -> Iterator[str]:
     for sink in rule.sinks:
-        if scope is Scope.ALL and head.generation > 1 and sink.on_reset == "keep":
+        if head.generation > 1 and sink.on_reset == "keep":
             yield f"sink {sink.label} has rows from before a reset (`on_reset: keep`), which would go, too"
 
 

@@ -24,7 +24,7 @@ from floodmark.core.lifecycle.backfills import (
 )
 from floodmark.core.protocol.records.backfills import Gaps, Restated, Rewrite, Rewritten
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.rules.checks.recomputing import has_keys
+from floodmark.core.rules.checks.recomputing import Scope, has_keys
 from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.timecolumn import time_column_of
 from floodmark.core.sql.windows import Reach, Sizes
@@ -150,9 +150,12 @@ def same_expectations(rule: Rule, earlier: Iterable[Rule]) -> bool:
     return all({name: stream.expect for name, stream in one.streams.items()} == now for one in earlier)
 
 
-def check_correctable(rule: Rule, head: Head) -> None:
-    """Raise Refused where the rule's progress does not let its results be corrected, with the ways that work."""
-    found = next(reasons_in_sinks(rule, head, scope_now(rule, head)), None)
+def check_correctable(rule: Rule, head: Head, scope: Scope | None = None) -> None:
+    """Raise Refused where the rule's progress does not let its results be corrected, with the ways that work.
+
+    scope: what is computed again; None: the least that can be.
+    """
+    found = next(reasons_in_sinks(rule, head, scope or scope_now(rule, head)), None)
     if found is not None:
         raise Refused(
             f"rule {rule.rule}: a source was rewritten, and the rule cannot be corrected: {found}. Nothing was read. "

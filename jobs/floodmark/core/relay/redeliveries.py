@@ -22,7 +22,7 @@ MOST = 10_000  # rows in one row of the ledger
 @dataclass(frozen=True)
 class RefusedRow:
     """The row `number` of the portion that the ledger's row `seq` has. key: its values, if the sink has a key. times:
-    microseconds since 1970, by column, of its instants.
+    microseconds since 1970, by column in small letters, of its instants.
     """
 
     seq: int
@@ -69,7 +69,7 @@ def _decided(one: RefusedRow, portion: Portion, keys: Mapping[Any, bool], compar
     if portion.empties or (one.key in keys and (keys[one.key] or portion.whole or not compares)):
         return True
     replaced = portion.replaces
-    return replaced is not None and replaced.holds(one.times.get(replaced.column))
+    return replaced is not None and replaced.holds(one.times.get(replaced.column.lower()))
 
 
 def redelivering(head: Head, name: str, target: str, rows: Collection[tuple[int, int]]) -> Life:

@@ -7,7 +7,7 @@ nothing slow. `open` imports what it needs to open a table, a broker or Spark.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -116,11 +116,10 @@ class SinkKind:
     None of a sink that is nowhere. `open`: its `Sink`, of a kind that keeps what it got, by the rule's sink and the
     folder of its outbox (None: it has none, or a look without a home). `target`: its `Target`, of a kind that is one,
     by the sink and the folder of its outbox, beside which it may keep a file. `code`: as of a `SourceKind`. `refine`:
-    of a kind whose capabilities depend on the sink, these capabilities; `lacks`: what a sink of it needs so that its
-    rows can be replaced, for people. `scratch`: of a target beside which copies of its rule can have
-    places of their own, these `ScratchPlaces`, by the sink, a folder for them, and a word that no others have.
-    `values`: of a target whose values have a schema that consumers need, this schema, by the sink and its columns;
-    None: this sink's have none.
+    of a kind whose capabilities depend on the sink, these capabilities; `lacks`: by capability, what a sink needs for
+    it, for people. `scratch`: of a target beside which copies of its rule can have places of their own, these
+    `ScratchPlaces`, by the sink, a folder for them, and a word that no others have. `values`: of a target whose values
+    have a schema that consumers need, this schema, by the sink and its columns; None: this sink's have none.
     """
 
     written: Any
@@ -131,7 +130,7 @@ class SinkKind:
     target: Callable[[Sink, Path | None], Any] | None = None
     code: Callable[[Any, Path, Mapping[str, str]], str] | None = None
     refine: Callable[[Sink], SinkCan] | None = None
-    lacks: str | None = None
+    lacks: Mapping[str, str] = field(default_factory=dict)
     scratch: Callable[[Sink, Path, str], Any] | None = None
     values: Callable[[Sink, tuple[Column, ...]], dict[str, Any] | None] | None = None
 

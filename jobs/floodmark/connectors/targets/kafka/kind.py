@@ -59,7 +59,7 @@ SINK = SinkKind(
     open=_open,
     target=_target,
     refine=_can,
-    lacks="a `key` at the sink",
+    lacks=dict.fromkeys(("replaces", "empties"), "a `key` at the sink"),
     scratch=_scratch,
     values=_values,
 )

@@ -5,35 +5,33 @@ A topic is never rewritten: the row of a key leaves it by a newer record without
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
-from floodmark.connectors.targets.kafka.forms import Columns, Form
 from floodmark.core.relay.portions import Replaced, micros_of
 
 
-def keys_held(
-    messages: Iterable[Any], form: Form, columns: Columns, replaced: Replaced | None
-) -> dict[bytes | None, None]:
-    """The keys whose newest record is a row that is replaced, in their order; `replaced`: None for all rows.
+def keys_held(messages: Iterable[Any], replaced: Replaced | None) -> dict[bytes | None, None]:
+    """The keys with a row that is replaced, in their order; `replaced`: None for all rows.
 
-    messages: all of the topic, each partition in its order. Raises ValueError for a record that no rule has written.
+    messages: all of the topic, each partition in its order. Where an interval is replaced, its column is one of the
+    key. So values are not read: older ones may have columns that the rule no longer has.
     """
     found: dict[bytes | None, None] = {}
     for message in messages:
-        if _is_held(message, form, columns, replaced):
-            found[message.key()] = None
-        else:
-            found.pop(message.key(), None)
+        key = message.key()
+        if message.value() is None:
+            found.pop(key, None)
+        elif replaced is None or replaced.holds(_time_in(key, replaced.column)):
+            found[key] = None
     return found
 
 
-def _is_held(message: Any, form: Form, columns: Columns, replaced: Replaced | None) -> bool:
-    value = message.value()
-    if value is None or replaced is None:
-        return value is not None
+def _time_in(key: bytes | None, column: str) -> int | None:
+    """The time of a record by its key, which is a JSON object; None of another record."""
     try:
-        row = form.row_in(value, dict(message.headers() or ()), columns)
-    except ValueError as fault:
-        raise ValueError(f"partition {message.partition()}, offset {message.offset()}: {fault}") from None
-    return replaced.holds(micros_of(row[replaced.column]))
+        return micros_of(datetime.fromisoformat(json.loads(key or b"")[column]))
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from floodmark.connectors.sources.kafka.brokers import Brokers
+from floodmark.errors import Refused
 
 POLL = 0.2  # seconds
 
@@ -32,7 +33,8 @@ class CommittedReader:
     def to_end(self, patience: float) -> Iterator[Any]:
         """All further records before the end as of now, that of open transactions included.
 
-        Raises Blocked if one is still open after `patience`, in seconds.
+        Raises Blocked if one is still open `patience` seconds after the last record, and Refused if the login may not
+        read the topic.
         """
         found = self._brokers.topics([self._topic], None, committed=False).topics[self._topic].partitions
         ends, until = {number: found[number].next for number in self._partitions}, time.monotonic() + patience
@@ -40,7 +42,10 @@ class CommittedReader:
             message = self._consumer.poll(POLL)
             error = None if message is None else message.error()
             if message is not None and error is None:
+                until = time.monotonic() + patience
                 yield message
+            elif error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise Refused(f"topic {self._topic}: the login may not read it. Give it the right to: a relay has to")
             elif message is not None and error is not None and error.code() == KafkaError._PARTITION_EOF:
                 self._read[int(message.partition() or 0)] = int(message.offset() or 0)
             elif time.monotonic() > until:

@@ -176,8 +176,12 @@ class KafkaTarget(Target):
         transactions = self._fence()
         self._check(since, topic)
         moved = None if upto == since else self._markers.record(Mark(upto, id_of(topic)))
-        held = self._held(operations[0], layout, topic) if operations and operations[0].takes_away else {}
-        records = chain.from_iterable(self._changes(one, layout, held) for one in operations)
+        records = chain.from_iterable(self._records(one, layout) for one in operations)
+        if operations and operations[0].takes_away:
+            first, *others = operations
+            held = self._held(first, layout, topic)
+            after = chain.from_iterable(self._records(one, layout) for one in others)
+            records = chain(self._replacing(first, layout, held), after)
         try:
             transactions.send(self._topic, records, moved)
             sent()
@@ -191,23 +195,19 @@ class KafkaTarget(Target):
         assert layout.key, "rows leave a topic by their key"
         reader = self._reader(topic)
         try:
-            return keys_held(reader.to_end(LONG), self._form, layout.columns, None if one.empties else one.replaces)
+            return keys_held(reader.to_end(LONG), None if one.empties else one.replaces)
         except Blocked:
             problem = "a transaction of another program is open in the topic for long: end it, then ship again"
             raise RunFailed(about_sink(self.address, problem)) from None
-        except ValueError as fault:
-            raise Refused(about_sink(self.address, f"expected records of this rule alone: {fault}")) from None
         finally:
             reader.close()
 
-    def _changes(self, one: Operation, layout: Layout, held: dict[bytes | None, None]) -> Iterator[Record]:
-        """The records of its rows; then, if rows leave before these come, a tombstone for each other key of `held`."""
+    def _replacing(self, one: Operation, layout: Layout, held: dict[bytes | None, None]) -> Iterator[Record]:
+        """The records of its rows; then a tombstone for each key of `held` that has none of them."""
         for record in self._records(one, layout):
-            if one.takes_away:
-                held.pop(record.key, None)
+            held.pop(record.key, None)
             yield record
-        if one.takes_away:
-            yield from tombstones_of(one, layout, held, self._form)
+        yield from tombstones_of(one, layout, held, self._form)
 
     def refused(
         self, fault: InputFault, operations: Sequence[Operation], layout: Layout, since: Position

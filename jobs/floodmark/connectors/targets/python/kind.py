@@ -44,5 +44,5 @@ SINK = SinkKind(
     target=_target,
     code=code_of,
     refine=_can,
-    lacks="the methods `empty` and `remove_between` in its class",
+    lacks={"replaces": "a method `remove_between` in its class", "empties": "a method `empty` in its class"},
 )

@@ -115,15 +115,19 @@ class AgainTarget(_Own):
         upto: Position,
         sent: Callable[[], None],
     ) -> None:
-        if self.position() != since:
-            raise Fenced(about_sink(self.address, f"expected its position at {since.words}, found another: ship again"))
         for one in operations:
+            self._check(since)
             self._take_away(one, layout)
             if one.count:
                 self._give(one, portion_of(one, layout), one.call)
+        self._check(since)
         sent()
         if upto != since:
             self._home.move(since, upto)
+
+    def _check(self, since: Position) -> None:
+        if self.position() != since:
+            raise Fenced(about_sink(self.address, f"expected its position at {since.words}, found another: ship again"))
 
 
 class OnceTarget(_Own):

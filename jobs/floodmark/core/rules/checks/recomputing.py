@@ -41,13 +41,17 @@ def narrow_reasons(rule: Rule) -> Iterator[str]:
 
 
 def reasons_for_all(rule: Rule) -> Iterator[str]:
-    """Why not even all results together can be computed again and replaced, by the rule's text alone."""
+    """Why nothing can be computed again and replaced, not even all results together, by the rule's text alone.
+
+    What can be done by key needs no sink that can be emptied.
+    """
     if rule.rebuild:
         yield _REBUILT
         return
     yield from _of_rows(rule)
     yield from _of_no_table(rule)
-    yield from _of_kinds(rule, all_rows=True)
+    if not (has_keys(rule) and next(reasons_by_key(rule), None) is None):
+        yield from reasons_by_emptying(rule)
     yield from _of_order(rule)
 
 
@@ -196,13 +200,24 @@ def _of_order(rule: Rule) -> Iterator[str]:
             )
 
 
-def _of_kinds(rule: Rule, all_rows: bool = False) -> Iterator[str]:
-    """Sinks whose rows cannot be replaced. all_rows: by others for all of them; a target is emptied before these."""
+def _of_kinds(rule: Rule) -> Iterator[str]:
+    """Sinks in which no rows of an interval can be replaced."""
     for sink in _tables(rule):
-        can, lacks = can_of(sink), sink_kind(sink.kind).lacks
-        if not (can.replaces or (all_rows and can.target and can.empties)):
-            said = f": expected {lacks}" if lacks else ""
-            yield f"sink {sink.label} is of kind {sink.kind}, in which no rows can be replaced{said}"
+        if not can_of(sink).replaces:
+            yield _of_kind(sink, "replaces", "no rows of an interval can be replaced")
+
+
+def reasons_by_emptying(rule: Rule) -> Iterator[str]:
+    """Sinks in which not even all rows can be replaced. A target is emptied before the new ones come."""
+    for sink in _tables(rule):
+        can = can_of(sink)
+        if not (can.empties if can.target else can.replaces):
+            yield _of_kind(sink, "empties", "no rows can be replaced")
+
+
+def _of_kind(sink: Sink, lacks: str, problem: str) -> str:
+    needs = sink_kind(sink.kind).lacks.get(lacks)
+    return f"sink {sink.label} is of kind {sink.kind}, in which {problem}{f': expected {needs}' if needs else ''}"
 
 
 def _tables(rule: Rule) -> list[Sink]:

@@ -106,6 +106,7 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, clock_ms:
         return _by_key(session, plan, home, then, differences, correction)
     interval = _touched(session, plan, home, then, differences) if scope is Scope.INTERVAL else None
     if interval is None:
+        check_correctable(plan.rule, head, Scope.ALL)
         return _holding(everything.computed(session, plan, home, then, EVERYTHING, lookups, correction), differences)
     correction = replace(correction, state=_state_spans(plan, interval, head.watermark))
     return _holding(computed(session, plan, home, then, interval, lookups, correction), differences)
