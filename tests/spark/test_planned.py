@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -13,6 +14,8 @@ from support.running import run
 
 from floodmark.connectors.planning import checkpoint
 from floodmark.connectors.planning.plannedrows import by_stream, relations
+from floodmark.connectors.ports.registering import register
+from floodmark.spark.read.planning import Steps
 from floodmark.spark.rule.epochs import epoch
 
 
@@ -105,3 +108,11 @@ def test_several_leaves_are_of_one_stream_only_where_that_is_sure(
     tables: list[str | None], streams: int, places: list[list[int]] | None
 ) -> None:
     assert by_stream(tables, streams) == places
+
+
+def test_a_source_is_known_to_each_session(spark: SparkSession) -> None:
+    """The rules of one application have a session each; Spark looks in the active one, too."""
+    sessions: list[Any] = [spark.newSession(), spark.newSession(), spark]
+    for session in sessions:
+        register(session, Steps)
+        session._jvm.SparkSession.setActiveSession(session._jsparkSession)

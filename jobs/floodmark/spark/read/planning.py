@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from floodmark.connectors.planning.epochends import steps
+from floodmark.connectors.ports.registering import register
 from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.ports.source import Planned, Source
 from floodmark.core.protocol.entry import Entry
@@ -39,7 +40,7 @@ def streamed(spark: SparkSession, source: Source, can: SourceCan, since: str, li
     """One source as a streaming frame that continues from `since`."""
     if can.planned:
         return cast(Planned, source).stream(spark, limits)
-    spark.dataSource.register(Steps)
+    register(spark, Steps)
     return spark.readStream.format(FORMAT).option(ENDS, json.dumps(steps(source, since, limits))).load()
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from floodmark.connectors.ports.registering import register
 from floodmark.connectors.sources.postgres.copying import Wanted, changed, copied
 from floodmark.connectors.sources.postgres.decoding.changes import Changes
 from floodmark.connectors.sources.postgres.queries import Part, Reading
@@ -52,7 +53,7 @@ class Job:
 
 def frame_of(spark: SparkSession, job: Job, settings: Mapping[str, str]) -> DataFrame:
     """The job's rows. `settings`: libpq's."""
-    spark.dataSource.register(Rows)
+    register(spark, Rows)
     reader = spark.read.format(FORMAT).option(JOB, job.text()).option(SECRET, json.dumps(dict(settings)))
     return reader.load()
 
