@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 from deltalake import DeltaTable
 from fastavro import schemaless_reader
 from pyspark.sql import SparkSession
@@ -133,22 +132,7 @@ class Delivered:
         return _in_order([_in_avro(value) if avro else json.loads(value) for value in newest.values() if value])
 
     def records(self, topic: str) -> list[Any]:
-        settings = {"bootstrap.servers": self._broker.servers, "group.id": "t", "isolation.level": "read_committed"}
-        consumer = Consumer({**settings, "enable.partition.eof": True, "log_level": 0})
-        left = set(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, number, 0) for number in left])
-        found = []
-        while left:
-            message = consumer.poll(10)
-            assert message is not None, "no answer"
-            error = message.error()
-            if error is None:
-                found.append(message)
-            else:
-                assert error.code() == KafkaError._PARTITION_EOF
-                left.discard(message.partition())
-        consumer.close()
-        return found
+        return self._broker.records(topic)
 
     def held(self, path: Path) -> list[str]:
         """The rows of a class."""

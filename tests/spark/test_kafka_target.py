@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType as OpType,
 )
@@ -73,23 +73,7 @@ class Shop(Copied):
         self.broker = broker
 
     def records(self, topic: str) -> list[Any]:
-        """All records of committed transactions, each partition in its order."""
-        settings = {"bootstrap.servers": self.broker.servers, "group.id": "test", "isolation.level": "read_committed"}
-        consumer = Consumer({**settings, "enable.partition.eof": True, "log_level": 0})
-        numbers = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
-        found, left = [], set(numbers)
-        while left:
-            message = consumer.poll(10)
-            assert message is not None, "no answer"
-            error = message.error()
-            if error is None:
-                found.append(message)
-            else:
-                assert error.code() == KafkaError._PARTITION_EOF
-                left.discard(message.partition())
-        consumer.close()
-        return found
+        return self.broker.records(topic)
 
     def rows(self, topic: str) -> list[tuple[Any, ...]]:
         return _typed([json.loads(one.value()) for one in self.records(topic)])

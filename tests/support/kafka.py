@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from floodmark.core.application.sparkconf import java_place
@@ -127,6 +127,25 @@ class Broker:
             self.producer.produce(topic, value, key=b"k", partition=i % 2 if partition is None else partition,
                                   on_delivery=lambda error, _: lost.append(str(error)) if error else None)  # fmt: skip
         assert (self.producer.flush(LIMIT), lost) == (0, [])
+
+    def records(self, topic: str) -> list[Any]:
+        """All records of committed transactions, each partition in its order."""
+        settings = {"bootstrap.servers": self.servers, "group.id": "test", "isolation.level": "read_committed"}
+        consumer = Consumer({**settings, "enable.partition.eof": True, "log_level": 0})
+        numbers = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
+        found, left = [], set(numbers)
+        while left:
+            message = consumer.poll(10)
+            assert message is not None, "no answer"
+            error = message.error()
+            if error is None:
+                found.append(message)
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF
+                left.discard(message.partition())
+        consumer.close()
+        return found
 
     def start(self) -> None:
         """Returns once it answers."""

@@ -35,6 +35,8 @@ from floodmark.ledger.ledger import LedgerReader
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from floodmark.core.text.ddl import Column
+
 
 @dataclass(frozen=True)
 class Shipped:
@@ -67,9 +69,14 @@ def target_named(rule: Rule, name: str) -> Sink:
 def layout_of(sink: Sink, folder: Path) -> Layout:
     """What a target holds, by its outbox in `folder`."""
     columns = columns_in(str(sink.address), folder)
-    spelt = {one.name.lower(): one.name for one in columns}
+    spelt = _spelt(columns)
     key = tuple(spelt[name.lower()] for name in sink.key)
     return Layout(columns, key, sink.newest and spelt[sink.newest.lower()], sink.adds_columns)
+
+
+def _spelt(columns: Sequence[Column]) -> dict[str, str]:
+    """The names of columns as a target spells them, by themselves in small letters."""
+    return {one.name.lower(): one.name for one in columns}
 
 
 def values_of(sink: Sink, home: Home) -> dict[str, Any] | None:
@@ -219,8 +226,7 @@ class Relay:
 
     def _spelt(self, replaced: Replaced) -> Replaced:
         """With the column as the target spells it: the SQL may have been edited since."""
-        spelt = {column.name.lower(): column.name for column in self._layout.columns}
-        return replace(replaced, column=spelt[replaced.column.lower()])
+        return replace(replaced, column=_spelt(self._layout.columns)[replaced.column.lower()])
 
     def _left_out(self, one: Portion) -> frozenset[int]:
         return frozenset(number for seq, number in self._refused if seq == one.position.seq)
