@@ -16,7 +16,7 @@ from typing import Any
 from urllib.error import HTTPError
 from uuid import uuid4
 
-import demo
+import demo_kills
 import psutil
 import pytest
 from local_airflow import LocalAirflow
@@ -121,7 +121,9 @@ class Told:
     def processes(self) -> list[psutil.Process]:
         """The JVM and the driver of its run."""
         return [
-            one for one in self.airflow.processes() if self.flow.name in words(one) and demo.names_run(one, self.run())
+            one
+            for one in self.airflow.processes()
+            if self.flow.name in words(one) and demo_kills.names_run(one, self.run())
         ]
 
     def run(self) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import demo
+import demo_kills
 import pytest
 from local_airflow import LocalAirflow
 from support.flow import Flow, event
@@ -128,7 +128,7 @@ def test_a_driver_that_is_killed_costs_no_rule_anything(airflow: LocalAirflow, g
     run = begin(airflow, group.dag)
     first = group.flows[0]
     wait(lambda: epoch(first) >= 2, every=0.02)
-    (jvm,) = [one for one in airflow.processes() if demo.names_run(one, f"{run}.try1") and "java" in one.name()]
+    (jvm,) = [one for one in airflow.processes() if demo_kills.names_run(one, f"{run}.try1") and "java" in one.name()]
     kill(jvm.pid)
     assert ended(airflow, group.dag, run) == {"": "success", "run": "success", "outcome": "success"}
     for flow in group.flows:
