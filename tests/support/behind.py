@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from floodmark.connectors.relay.aside import Aside, Refusal
 from floodmark.connectors.relay.backlogs import Undelivered, undelivered
@@ -43,7 +43,11 @@ class Behind:
         number = self.flow.ledger().head.epoch + 1  # type: ignore[union-attr]
         found = intent(self.flow, 1, watermark, top, Counts(read=ROWS, folded=ROWS))
         self.ledger.intend(found)
-        written = {f"sink/{self.target.address}": Written(version=number, commit=number, rows=ROWS)}
+        written = {
+            f"sink/{self.target.address}": Written(
+                version=number, commit=DeltaTable(str(self.outbox)).version(), rows=ROWS
+            )
+        }
         self.ledger.commit(commit(found, output=ROWS).model_copy(update={"tables": written}))
 
     def ship(self, seconds: float = 0.5) -> None:

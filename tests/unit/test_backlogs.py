@@ -6,12 +6,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
+from support.aged import age, entries
 from support.behind import NAME, ROWS, Behind
 from support.flow import START
+from typer.testing import CliRunner
 
+from floodmark.cli.app import app
 from floodmark.connectors.relay.backlogs import check_shipped, target_lag
 from floodmark.connectors.relay.memory import Memory, file_of, recall, remember
+from floodmark.core.lifecycle.cleanup import CHECKPOINT_AFTER
 from floodmark.errors import Refused
+from floodmark.ledger.ledger import Ledger
 from floodmark.views.status.rulestatus import rule_status
 
 MICROS = round(START.timestamp() * 1e6)
@@ -62,6 +68,37 @@ def test_rows_that_were_not_shipped_cannot_be_forgotten(behind: Behind, role: st
     check_shipped(rule, home, behind.flow.ledger(), ["landing/events"])
     with pytest.raises(Refused, match=f"target {NAME} has not got all of it. `floodmark relay {rule.rule} --target"):
         check_shipped(rule, home, behind.flow.ledger(), ["landing/events", folder])
+
+
+def maintained(behind: Behind) -> list[int]:
+    """The versions whose entries the outbox's log still has, after upkeep long after its newest commit."""
+    age(str(behind.outbox), 60)
+    places = ["--rules", str(behind.flow.root / "rules"), "--home", str(behind.flow.home)]
+    found = CliRunner().invoke(app, ["maintain", behind.flow.name, "--yes", *places])
+    assert found.exit_code == 0, found.output
+    behind.ledger = Ledger.open(behind.flow.place.ledger, "by hand")
+    return entries(str(behind.outbox))
+
+
+@pytest.mark.parametrize("kept", [{}, {"delta.logRetentionDuration": "interval 36500 days"}], ids=["new", "older home"])
+def test_the_log_of_an_outbox_is_cut_up_to_what_may_be_shipped_again(behind: Behind, kept: dict[str, str]) -> None:
+    behind.flow.write_rule()
+    table = DeltaTable(str(behind.outbox))
+    if kept:
+        table.alter.set_table_properties(kept)
+    for _ in range(CHECKPOINT_AFTER):
+        behind.run(MICROS)
+    assert maintained(behind)[0] == 0, "the target has one portion alone, and its rows are removed only now"
+    behind.ship()
+    assert maintained(behind)[0] == 0, "the checkpoint is newer than the first rows that may be shipped again"
+    table.update_incremental()
+    newest = table.version()
+    for _ in range(CHECKPOINT_AFTER):
+        behind.run(MICROS)
+    first = maintained(behind)[0]
+    assert 0 < first <= newest
+    assert behind.lacks.portions == CHECKPOINT_AFTER
+    behind.ship()
 
 
 def test_a_fault_stays_until_something_arrives(behind: Behind) -> None:

@@ -66,6 +66,14 @@ class Cut:
     chunks: int
 
 
+def is_landed(name: str) -> bool:
+    """Whether a table's name is that of a landing or an outbox.
+
+    Only upkeep cuts their logs, by the rule's settings: outboxes of older homes say of theirs that it stays for good.
+    """
+    return name.partition("/")[0] in (ROLE, OUTBOX)
+
+
 def cut_at(address: str, app: str) -> int:
     """The first version whose rows are all there."""
     return tablelog.recorded_version(address, cut_app(app)) or FIRST

@@ -52,7 +52,7 @@ from floodmark.ledger.delta.syncing import sync_table
 from floodmark.ledger.dropping import OF_OBJECTS, Owned, not_ours, owned
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
-from floodmark.ledger.landings import Cut, LandedTable, cut, due_cut
+from floodmark.ledger.landings import Cut, LandedTable, cut, due_cut, is_landed
 from floodmark.ledger.ledger import Ledger, LedgerReader
 
 Say = Callable[[str], None]
@@ -155,7 +155,7 @@ class Maintenance:
             small = 0 if beyond or TableName.parse(one.name).is_written_by_runs else _small(table)
             files = () if beyond else tuple(self._removable(table, one.address))
             coming = table.version() + (small > 1)  # of the checkpoint, if one will be made
-            begins, entries = self._log(table, one.address, None if beyond else coming)
+            begins, entries = self._log(table, one, None if beyond else coming)
         return TableWork(one.name, one.address, small, files, begins, entries, beyond, old)
 
     def _tend(self, rule: str, one: TableWork, say: Say) -> TableDone:
@@ -174,7 +174,7 @@ class Maintenance:
             with _working(one.address):
                 _checkpoint(table, one.address)
             reach(rule, "maintain.checkpoint.after")
-        begins, entries = self._log(table, one.address)
+        begins, entries = self._log(table, one)
         if entries:
             _check_repeated(one, begins)
             say(f"{table_label(one.name)}: removing {entries} entries of its log, which now starts at version {begins}")
@@ -196,20 +196,20 @@ class Maintenance:
             if own and file.suffix == ".parquet" and not {path, unquote(path)} & wanted:
                 yield file
 
-    def _log(self, table: DeltaTable, address: str, coming: int | None = None) -> tuple[int, int]:
+    def _log(self, table: DeltaTable, one: Owned | TableWork, coming: int | None = None) -> tuple[int, int]:
         """The version with which the log can start, and how many entries lie before it.
 
         coming: the version that will be the newest by then; if a checkpoint is due, it gets one.
         """
-        log = Path(address) / "_delta_log"
+        log = Path(one.address) / "_delta_log"
         found = listed(file.name for file in log.iterdir())
         written = {version: (log / name).stat().st_mtime for version, name in found.entries.items()}
         checkpoints = list(found.checkpoints)
-        if coming is not None and coming - _base(address) >= CHECKPOINT_AFTER:
+        if coming is not None and coming - _base(one.address) >= CHECKPOINT_AFTER:
             checkpoints.append(coming)
             written.setdefault(coming, time.time())
-        before = time.time() - _retention(table, LOG, self.how.keep_log_us) / 1_000_000
-        begins = log_begins(checkpoints, written, before, self.need(address))
+        keep = self.how.keep_log_us if is_landed(one.name) else _retention(table, LOG, self.how.keep_log_us)
+        begins = log_begins(checkpoints, written, time.time() - keep / 1_000_000, self.need(one.address))
         return begins, sum(version < begins for version in found.entries)
 
 

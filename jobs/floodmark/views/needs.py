@@ -18,7 +18,7 @@ from floodmark.core.text.addresses import identity
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.delta import tables
 from floodmark.ledger.home import Home
-from floodmark.ledger.landings import LandedTable
+from floodmark.ledger.landings import LandedTable, cut_at
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.ledger.maintenance import Maintenance
 from floodmark.views.homes import homes
@@ -35,10 +35,15 @@ def maintenance_of(name: str, head: Head, rules: Sequence[Rule], root: Path) -> 
     others = [rule for rule in rules if rule.rule != name]
     without_file = [rule for rule in begun if rule.rule not in files]
     text = next((rule for rule in rules if rule.rule == name), head.rule)
-    of_outboxes = {identity(one.address): Need(since=one.folded) for one in outboxes(text, place)}
+    of_outboxes = {identity(one.address): Need(since=_kept(one)) for one in outboxes(text, place)}
     needs = needs_of(read, [*others, *begun], root) | dict(_of_landings(head, place)) | of_outboxes
     kept = partial(_landings, text, place)
     return Maintenance(how, needs, writers([*others, *without_file], name), kept)
+
+
+def _kept(one: LandedTable) -> int:
+    """The first version whose rows an outbox still has, or that its target has not got: it may be shipped again."""
+    return min(cut_at(one.address, one.app), one.folded)
 
 
 def _of_landings(head: Head, place: Home) -> Iterator[tuple[str, Need]]:

@@ -24,8 +24,8 @@ from floodmark.spark.write.merging import keyed
 from floodmark.spark.write.merging.upserting import keyed_digesting, refuse_several, several
 from floodmark.spark.write.tablesink import TableSink, TableWriter, create
 
-# A portion is found by its log entry, however long its target is down. `maintain` cuts the log.
-_PROPERTIES = {"delta.logRetentionDuration": "interval 36500 days"}
+# A portion is found by its log entry, however long its target is down: Spark cuts nothing, `maintain` what was shipped.
+_PROPERTIES = {"delta.enableExpiredLogCleanup": "false"}
 
 
 def writable(one: Sink, home: Home | None) -> Writable:
