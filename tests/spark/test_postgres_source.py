@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 from pyspark import cloudpickle
+from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from support.flow import Flow, event, rows_of
 from support.postgres import Server, Writers, started
@@ -28,7 +29,7 @@ from floodmark.connectors.ports.source import MALFORMED
 from floodmark.connectors.sources.postgres.kind import SOURCE
 from floodmark.connectors.sources.postgres.slot import SlotSource
 from floodmark.core.rules.rule import Stream
-from floodmark.errors import HistoryGone, InputFault, NotThereYet, Refused, RunFailed
+from floodmark.errors import FloodmarkError, HistoryGone, InputFault, NotThereYet, Refused, RunFailed
 
 COLUMNS = "at timestamptz, k text, v float8, n bigint"
 
@@ -426,6 +427,95 @@ def test_updates_of_a_table_without_a_slot_are_refused(
         reader.source.news(reader.at)
     (reader.keep / "numbers.json").write_text('{"safe": 5}')
     with pytest.raises(HistoryGone, match="numbers of rows have come around"):
+        reader.source.news(reader.at)
+
+
+REWRITES = {
+    "ALTER TYPE": "ALTER TABLE {} ALTER COLUMN n TYPE bigint USING n + 0",
+    "a default of each row": "ALTER TABLE {} ADD COLUMN id uuid DEFAULT gen_random_uuid()",
+    "UNLOGGED": "ALTER TABLE {} SET UNLOGGED",
+    "VACUUM FULL": "VACUUM FULL {}",
+    "TRUNCATE": "TRUNCATE {}",
+}
+
+
+@pytest.mark.parametrize("by", ["slot", "snapshots"])
+@pytest.mark.parametrize("what", ["ALTER TYPE", "VACUUM FULL", "TRUNCATE"])
+def test_a_table_that_is_written_anew_while_it_is_read_is_read_again(
+    server: Server, spark: SparkSession, place: Path, table: str, by: str, what: str
+) -> None:
+    reader = Reader(spark, place, table, by=by)
+    insert(server, table, [event(i, n=i) for i in range(9)])
+    frame = reader.source.frame(spark, reader.at, reader.source.take_end(reader.at))
+    server.run(REWRITES[what].format(table))
+    with pytest.raises(PySparkException, match=r"written it anew meanwhile, such as ALTER TABLE.*retry"):
+        frame.collect()
+    assert [row["n"] for row in reader.read()] == ([] if what == "TRUNCATE" else [*range(9)])
+
+
+@pytest.mark.parametrize("what", REWRITES)
+def test_rows_that_get_new_numbers_are_not_read_as_new_rows(
+    server: Server, spark: SparkSession, place: Path, table: str, what: str
+) -> None:
+    reader = Reader(spark, place, table, by="snapshots")
+    insert(server, table, [event(i, n=i) for i in range(9)])
+    assert len(reader.read()) == 9
+    server.run(REWRITES[what].format(table), f"INSERT INTO {table} (n) VALUES (9)")
+    if what in ("VACUUM FULL", "TRUNCATE"):
+        assert [row["n"] for row in reader.read()] == [9]
+        return
+    for look_again in (reader.source.news, reader.source.take_end, reader.source.check_appended):
+        with pytest.raises(
+            HistoryGone, match=r"found none of them, and that the table was altered: .* writes all rows"
+        ):
+            look_again(reader.at)
+
+
+def test_rows_that_would_be_left_out_are_refused(
+    server: Server, table: str, reader_role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.run(f"CREATE TABLE c{table} () INHERITS ({table})")
+    refused(look(table), Refused, f"found public.{table}, from which others inherit")
+    server.run(
+        f"DROP TABLE c{table}",
+        "ALTER ROLE reader REPLICATION",
+        f"GRANT SELECT ON {table} TO reader",
+        f"CREATE PUBLICATION p FOR TABLE {table}",
+        f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY",
+        f"CREATE POLICY only_one ON {table} USING (n = 1)",
+    )
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", reader_role)
+    said = "row-level security, which hides some from reader: ALTER ROLE reader BYPASSRLS"
+    refused(look(table, publication="p"), Refused, said)
+    server.run("ALTER ROLE reader BYPASSRLS")
+    assert "n" in look(table, publication="p").columns()
+
+
+def test_a_publication_that_could_not_be_made_is_made_by_the_next_run(
+    server: Server, spark: SparkSession, place: Path, table: str
+) -> None:
+    server.run(f"ALTER TABLE {table} SET UNLOGGED", f"INSERT INTO {table} (n) VALUES (1)")
+    reader = Reader(spark, place, table)
+    with pytest.raises(FloodmarkError, match="cannot add relation"):
+        reader.read()
+    server.run(f"ALTER TABLE {table} SET LOGGED")
+    assert [row["n"] for row in reader.read()] == [1]
+
+
+def test_changes_come_by_the_publication_with_which_the_stream_began(
+    server: Server, spark: SparkSession, place: Path, table: str
+) -> None:
+    server.run("SELECT pg_create_logical_replication_slot('mine', 'pgoutput')")
+    with pytest.raises(Refused, match="expected `publication` beside `slot: mine`"):
+        Reader(spark, place / "alone", table, start="latest", slot="mine")
+    reader = Reader(spark, place / "own", table)
+    assert reader.read() == []
+    [(own,)] = server.ask("SELECT pubname FROM pg_publication")
+    server.run(f"CREATE PUBLICATION other FOR TABLE {table}", f"INSERT INTO {table} (n) VALUES (1)")
+    with pytest.raises(Refused, match=f"expected `publication: {own}`, with which the stream began, found other"):
+        Reader(spark, place / "own", table, publication="other")
+    server.run(f"DROP PUBLICATION {own}")
+    with pytest.raises(Refused, match=f"expected a publication {own} with table public.{table}, found none"):
         reader.source.news(reader.at)
 
 

@@ -69,7 +69,7 @@ def test_a_large_table_is_read_in_ranges_that_join_on() -> None:
 
 
 def test_names_are_quoted() -> None:
-    (part,) = snapshot_parts(Reading(TABLE, TABLE.columns, {}, "id > 1"), None, 2)
+    (part,) = snapshot_parts(Reading(TABLE, TABLE.columns, {}, "id > 1"), None, "5", 2)
     assert part.query == 'SELECT "id" FROM "public"."o""dd" WHERE (id > 1)'
 
 

@@ -36,12 +36,21 @@ class Holder:
                 f"{self._about}: expected the name of its replication slot in {self._keep}, found none. Restore the "
                 "rule's home, or start over with `floodmark reset`"
             )
+        for key, had in (("slot", self.kept.slot), ("publication", self.kept.publication)):
+            said = getattr(self._said, key)
+            if said not in (None, had):
+                raise Refused(
+                    f"{self._about}: expected `{key}: {had}`, with which the stream began, found {said}: write {had}, "
+                    "or have a rule with another name begin with it"
+                )
         return slots.Names(self.kept.slot, self.kept.publication)
 
-    @property
-    def publication(self) -> str | None:
-        """None if it is yet to be made."""
-        return self._said.publication or (self.kept.publication if self.kept else None)
+    def publication(self, asked: psycopg.Connection[Any]) -> str | None:
+        """None if it is yet to be made: before the first run, or because it failed before it made the slot."""
+        if self.kept is None:
+            return self._said.publication
+        named = self.names.publication
+        return None if self.kept.made_publication and self.state(asked) is None else named
 
     def state(self, asked: psycopg.Connection[Any]) -> slots.State | None:
         return slots.state(asked, self.names.slot)
@@ -71,13 +80,18 @@ class Holder:
         slots.drop(asked, known.slot)
         if known.made_publication:
             slots.publish(asked, known.publication, of)
-        return slots.create(database, known.slot)
+        return slots.create(database, known.slot, of)
 
     def _choose(self, asked: psycopg.Connection[Any]) -> Kept:
         """Choose the names, and write them down before the server has them."""
         assert self._keep is not None, "a look makes nothing"
         own, said = kept.new_name(self._keep), self._said
         exists = said.slot is not None and slots.state(asked, said.slot) is not None
+        if exists and said.publication is None:
+            raise Refused(
+                f"{self._about}: expected `publication` beside `slot: {said.slot}`, because a slot that exists sends "
+                "changes of publications that were there before them, found none. Name it, or another slot"
+            )
         found = Kept(said.slot or own, said.publication or own, not exists, said.publication is None)
         kept.save(self._keep, found)
         self.kept = found

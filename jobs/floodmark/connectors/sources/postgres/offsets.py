@@ -58,21 +58,31 @@ class SlotOffset:
 class RowsOffset:
     """The rows of all transactions with a number below `before` are read; 0: none.
 
-    updated: rows of the table that were updated since the server began to count. Numbers have 64 bits.
+    updated: rows of the table that were updated since the server began to count. Numbers have 64 bits. storage, layout:
+    as of `Table`; empty in offsets of older versions, which did not know them.
     """
 
     place: Place
     before: int = 0
     updated: int = 0
+    storage: str = ""
+    layout: str = ""
 
     @classmethod
     def parse(cls, line: str) -> RowsOffset:
         said = json.loads(line)
-        more = {name: said.pop(name) for name in ("before", "updated")}
-        return cls(Place(**said), **more)
+        own = {name: said.pop(name) for name in ("before", "updated", "storage", "layout") if name in said}
+        return cls(Place(**said), **own)
 
     def line(self) -> str:
-        return json.dumps({**asdict(self.place), "before": self.before, "updated": self.updated})
+        files = {"storage": self.storage, "layout": self.layout}
+        own = {"before": self.before, "updated": self.updated, **{name: one for name, one in files.items() if one}}
+        return json.dumps({**asdict(self.place), **own})
+
+    def may_be_written_anew(self, now: RowsOffset) -> bool:
+        """Whether a statement that alters the table may have written its rows anew since, under new numbers."""
+        is_known = bool(self.before and self.storage)
+        return is_known and self.storage != now.storage and self.layout != now.layout
 
     def at(self, before: int) -> RowsOffset:
         return replace(self, before=before)

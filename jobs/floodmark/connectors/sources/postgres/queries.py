@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from floodmark.connectors.sources.postgres.server.catalog import Table
+from floodmark.connectors.sources.postgres.server.catalog import STORAGE, Table
 from floodmark.core.text.ddl import Column
 
 PAGE = 8192
@@ -21,10 +21,13 @@ CASE WHEN xmin::text::bigint < 3 THEN xmin::text::bigint
 
 @dataclass(frozen=True)
 class Part:
-    """What one task reads. `before`: statements; `query`: a SELECT."""
+    """What one task reads. `before`: statements; `query`: a SELECT. same: a query whose one value has to be `value`, or
+    a statement has written the table anew since the parts were made."""
 
     query: str
     before: tuple[str, ...] = ()
+    same: str | None = None
+    value: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,19 +60,29 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def snapshot_parts(reading: Reading, snapshot: str | None, cores: int) -> list[Part]:
-    """All rows. `snapshot`: an exported one, which several tasks share."""
-    before = ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"]
+def snapshot_parts(reading: Reading, snapshot: str | None, storage: str, cores: int) -> list[Part]:
+    """All rows. `snapshot`: an exported one, which several tasks share. storage: of the table before it was taken."""
+    begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     if snapshot is None:
-        return [Part(reading.select(), tuple(before))]
-    before.append(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
-    return [Part(reading.select(one), tuple(before)) for one in page_ranges(reading.table, cores)]
+        return [_part(reading.table, reading.select(), storage, begin)]
+    shared = f"SET TRANSACTION SNAPSHOT {literal(snapshot)}"
+    return [
+        _part(reading.table, reading.select(one), storage, begin, shared) for one in page_ranges(reading.table, cores)
+    ]
 
 
 def number_parts(reading: Reading, low: int, high: int, cores: int) -> list[Part]:
     """The rows of transactions with a number from `low` on, and below `high`."""
-    wanted = between_numbers(low, high)
-    return [Part(reading.select(one, wanted)) for one in page_ranges(reading.table, cores)]
+    of, wanted = reading.table, between_numbers(low, high)
+    return [_part(of, reading.select(one, wanted), of.storage, "BEGIN") for one in page_ranges(reading.table, cores)]
+
+
+def _part(of: Table, query: str, storage: str, *begin: str) -> Part:
+    """A part that locks the table against being written anew. Where that has happened before, an older snapshot has no
+    rows, and rows are on other pages."""
+    locked = f"LOCK TABLE {identifier(of.schema, of.name)} IN ACCESS SHARE MODE"
+    same = f"SELECT {STORAGE.format(oid=of.oid)}"
+    return Part(query, ("SET row_security = off", *begin, locked), same, storage)
 
 
 def between_numbers(low: int, high: int) -> str:

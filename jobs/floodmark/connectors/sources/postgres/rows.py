@@ -16,8 +16,10 @@ from floodmark.connectors.sources.postgres.decoding.changes import Changes
 from floodmark.connectors.sources.postgres.queries import Part, Reading
 from floodmark.connectors.sources.postgres.server.database import Database, connect
 from floodmark.core.text.ddl import Column, columns_of
+from floodmark.errors import RunFailed
 
 if TYPE_CHECKING:
+    import psycopg
     import pyarrow as pa
 
 FORMAT = "floodmark_postgres"
@@ -36,13 +38,13 @@ class Job:
     changes: Mapping[str, Any] | None = None
 
     def text(self) -> str:
-        parts = [[part.query, list(part.before)] for part in self.parts]
+        parts = [[part.query, list(part.before), part.same, part.value] for part in self.parts]
         return json.dumps({**vars(self), "columns": list(self.columns), "parts": parts})
 
     @classmethod
     def parse(cls, text: str) -> Job:
         said = json.loads(text)
-        parts = tuple(Part(query, tuple(before)) for query, before in said.pop("parts"))
+        parts = tuple(Part(query, tuple(before), *same) for query, before, *same in said.pop("parts"))
         return cls(parts=parts, columns=tuple((name, kind) for name, kind in said.pop("columns")), **said)
 
     @property
@@ -90,14 +92,24 @@ class _Reader(DataSourceReader):
         with database.explained():
             connection = connect(self._settings)
             try:
-                for one in part.before:
-                    connection.execute(one.encode())
+                _begin(connection, database.about, part)
                 if job.changes is None:
                     yield from copied(connection, part.query, job.wanted, job.same)
                 else:
                     yield from changed(connection, part.query, job.wanted, Changes(**job.changes))
             finally:
                 connection.close()
+
+
+def _begin(connection: psycopg.Connection[Any], about: str, part: Part) -> None:
+    for one in part.before:
+        connection.execute(one.encode())
+    found = connection.execute(part.same.encode()).fetchone() if part.same else None
+    if found is not None and found[0] != part.value:
+        raise RunFailed(
+            f"{about}: expected the table as it was when its rows began to be read, found that a statement has written "
+            "it anew meanwhile, such as ALTER TABLE, VACUUM FULL, CLUSTER or TRUNCATE. Nothing of it was kept; retry"
+        )
 
 
 def rows_of(

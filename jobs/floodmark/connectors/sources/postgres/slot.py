@@ -15,7 +15,7 @@ from floodmark.connectors.sources.postgres.decoding.pgoutput import lsn_text
 from floodmark.connectors.sources.postgres.holding import Holder
 from floodmark.connectors.sources.postgres.offsets import SlotOffset
 from floodmark.connectors.sources.postgres.server import slots
-from floodmark.connectors.sources.postgres.server.catalog import Table, published
+from floodmark.connectors.sources.postgres.server.catalog import Published, Table, published
 from floodmark.connectors.sources.postgres.server.checking import check_able, check_slot
 from floodmark.connectors.sources.postgres.table import RESET, TableSource
 from floodmark.core.lifecycle.retention import WAL, Limit
@@ -42,19 +42,23 @@ class SlotSource(TableSource, Stepped):
 
     def _reading(self, asked: psycopg.Connection[Any], of: Table) -> Reading:
         """What the publication has of the table. Before the first run, also check whether a slot can be made."""
-        named = self._holder.publication
-        found = None if named is None else published(asked, named, of)
-        if named is not None and found is None:
-            raise Refused(
-                f"{self._about}: expected a publication {named} with table {of.title}, found none: make it, or ALTER "
-                f"PUBLICATION {named} ADD TABLE {of.title}. Changes made without it are not sent: if there were any, "
-                f"{RESET}"
-            )
+        named = self._holder.publication(asked)
+        found = None if named is None else self._published(asked, of, named)
         if self._holder.kept is None:
             check_able(asked, self._about, of, makes=named is None)
         chosen = None if found is None else found.columns
         own = (one for one in of.columns if one.name not in of.generated and (chosen is None or one.name in chosen))
         return self._readable(of, tuple(own), None if found is None else found.where)
+
+    def _published(self, asked: psycopg.Connection[Any], of: Table, named: str) -> Published:
+        found = published(asked, named, of)
+        if found is None:
+            raise Refused(
+                f"{self._about}: expected a publication {named} with table {of.title}, found none: make it, or ALTER "
+                f"PUBLICATION {named} ADD TABLE {of.title}. Changes made without it are not sent: if there were any, "
+                f"{RESET}"
+            )
+        return found
 
     # --- Offsets
 
@@ -205,6 +209,7 @@ class SlotSource(TableSource, Stepped):
     def _check_slot(self, asked: psycopg.Connection[Any], of: Table, read: SlotOffset) -> None:
         self._refuse_another(asked, of, read)
         check_slot(self._about, self._holder.names.slot, self._holder.state(asked), of, read.lsn)
+        self._published(asked, of, self._holder.names.publication)
 
     def forgets(self, since: str, now_us: int) -> list[Limit]:
         """In bytes: the log that waits, and how much of it the server keeps for a slot."""
@@ -250,7 +255,7 @@ class SlotSource(TableSource, Stepped):
             if read.lsn == 0 and upto.lsn:
                 taken = self._holder.snapshot(self._database)
                 same = {"lsn": taken.lsn, "committed": taken.at_us}
-                frames.append(self._snapshot_rows(spark, reading, taken.snapshot, same))
+                frames.append(self._snapshot_rows(spark, reading, taken.snapshot, taken.storage, same))
                 read = read.at(taken.lsn)
             if read.lsn < upto.lsn:
                 self._check_slot(asked, of, read)

@@ -49,7 +49,7 @@ class SnapshotsSource(TableSource, Stepped):
         row = asked.execute(_NOW, (of.oid, of.oid)).fetchone()
         assert row is not None
         before, following, updated, deleted = map(int, row)
-        return RowsOffset(self._place(of), before, updated), following, deleted
+        return RowsOffset(self._place(of), before, updated, of.storage, of.layout), following, deleted
 
     def start(self) -> str:
         with self._asking() as (asked, of):
@@ -69,7 +69,7 @@ class SnapshotsSource(TableSource, Stepped):
         read = RowsOffset.parse(since)
         with self._asking() as (asked, of):
             now, following, _ = self._now(asked, of)
-            self._check(of, read, now, following)
+            self._check(asked, of, read, now, following)
             if is_due(self._safe, following):
                 self._keep_safe(asked, of)
         return now.line()
@@ -89,7 +89,9 @@ class SnapshotsSource(TableSource, Stepped):
             following = self._now(asked, of)[1]
         durably(self._keep / "numbers.json", {"safe": safe_until(int(following), ahead)})
 
-    def _check(self, of: Table, read: RowsOffset, now: RowsOffset, following: int) -> None:
+    def _check(
+        self, asked: psycopg.Connection[Any], of: Table, read: RowsOffset, now: RowsOffset, following: int
+    ) -> None:
         self._refuse_another(of, read, now)
         safe = self._safe
         if safe and following > safe:
@@ -104,6 +106,12 @@ class SnapshotsSource(TableSource, Stepped):
                 f"{now.updated - read.updated} rows that were updated: each would be read again as another row. Read "
                 f"the table by slot; or {RESET}"
             )
+        if read.may_be_written_anew(now) and not self._has_rows(asked, of, read.at(0), read):
+            raise HistoryGone(
+                f"{self._about}: table {of.title}: expected rows that were read before, found none of them, and that "
+                "the table was altered: such a statement writes all rows anew, as if it had added them. Read the table "
+                f"by slot; or {RESET}"
+            )
 
     def news(self, since: str, upto: str | None = None) -> bool:
         read = RowsOffset.parse(since)
@@ -111,7 +119,7 @@ class SnapshotsSource(TableSource, Stepped):
             return RowsOffset.parse(upto).before > read.before
         with self._asking() as (asked, of):
             now, following, _ = self._now(asked, of)
-            self._check(of, read, now, following)
+            self._check(asked, of, read, now, following)
             return now.before > read.before and self._has_rows(asked, of, read, now)
 
     def _has_rows(self, asked: psycopg.Connection[Any], of: Table, read: RowsOffset, now: RowsOffset) -> bool:
@@ -133,7 +141,7 @@ class SnapshotsSource(TableSource, Stepped):
         with self._asking() as (asked, of):
             now, following, deleted = self._now(asked, of)
             if not rebuilt:
-                self._check(of, read, now, following)
+                self._check(asked, of, read, now, following)
             count = asked.execute(count_of(of, read.before, now.before).encode()).fetchone()
             waits = asked.execute(count_of(of, now.before, following).encode()).fetchone()
         assert count is not None and waits is not None
@@ -164,7 +172,7 @@ class SnapshotsSource(TableSource, Stepped):
     def check_appended(self, since: str) -> None:
         with self._asking() as (asked, of):
             now, following, _ = self._now(asked, of)
-            self._check(of, RowsOffset.parse(since), now, following)
+            self._check(asked, of, RowsOffset.parse(since), now, following)
 
     def _refuse_another(self, of: Table, read: RowsOffset, now: RowsOffset) -> None:
         problem = self._difference(of, read, now)
@@ -190,6 +198,6 @@ class SnapshotsSource(TableSource, Stepped):
             if read.before >= upto.before:
                 return nothing_of(spark, reading)
             now, following, _ = self._now(asked, of)
-            self._check(of, upto, now, following)
+            self._check(asked, of, upto, now, following)
             parts = number_parts(reading, read.before, upto.before, spark.sparkContext.defaultParallelism)
             return rows_of(spark, self._database, reading, parts, {})

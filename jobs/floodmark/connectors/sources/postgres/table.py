@@ -79,13 +79,13 @@ class TableSource:
 
     def whole(self, spark: SparkSession) -> DataFrame:
         with self._asking() as (asked, of):
-            return self._snapshot_rows(spark, self._reading(asked, of), None, {})
+            return self._snapshot_rows(spark, self._reading(asked, of), None, of.storage, {})
 
     def _snapshot_rows(
-        self, spark: SparkSession, reading: Reading, snapshot: str | None, same: dict[str, Any]
+        self, spark: SparkSession, reading: Reading, snapshot: str | None, storage: str, same: dict[str, Any]
     ) -> DataFrame:
         from floodmark.connectors.sources.postgres.rows import rows_of
 
         same = {"change": "insert", "lsn": 0, "seq": 0, "committed": None, **same}
-        parts = snapshot_parts(reading, snapshot, spark.sparkContext.defaultParallelism)
+        parts = snapshot_parts(reading, snapshot, storage, spark.sparkContext.defaultParallelism)
         return rows_of(spark, self._database, reading, parts, same)

@@ -14,9 +14,17 @@ if TYPE_CHECKING:
     import psycopg
 
 OLDEST = 130_000
+# The files of a table and its partitions: others, once a statement has written all rows anew.
+STORAGE = """\
+coalesce((SELECT md5(string_agg(concat(relid::oid, ' ', pg_relation_filenode(relid)), ',' ORDER BY relid::oid))
+  FROM pg_partition_tree({oid})), pg_relation_filenode({oid})::text)"""
 _TABLE = """
 SELECT (SELECT system_identifier::text FROM pg_control_system()), current_database(), c.oid::bigint, c.relkind::text,
-  c.relreplident::text, c.reltuples::float8, pg_relation_size(c.oid), has_table_privilege(c.oid, 'SELECT')
+  c.relreplident::text, c.reltuples::float8, pg_relation_size(c.oid), has_table_privilege(c.oid, 'SELECT'),
+  row_security_active(c.oid), c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid),
+  storage, concat_ws(' ', c.relpersistence, c.relam::oid,
+    (SELECT md5(string_agg(concat_ws(' ', attnum, attname, atttypid, atttypmod, a.xmin), ',' ORDER BY attnum))
+     FROM pg_attribute a WHERE attrelid = c.oid AND attnum > 0))
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"""
 _COLUMNS = """
 SELECT attname::text, atttypid::bigint, atttypmod, attgenerated <> '', coalesce(attnum = ANY(k.indkey), false)
@@ -41,7 +49,8 @@ _KINDS = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialize
 class Table:
     """system: the identifier of the cluster. generated: columns that PostgreSQL computes. key: of the primary key.
 
-    kind, identity: `relkind`, `relreplident`. rows, size: an estimate, and bytes.
+    kind, identity: `relkind`, `relreplident`. rows, size: an estimate, and bytes. storage: by STORAGE.
+    layout: another text once a statement has altered a column, or how the table is stored.
     """
 
     system: str
@@ -56,6 +65,8 @@ class Table:
     columns: tuple[Column, ...]
     generated: frozenset[str]
     key: frozenset[str]
+    storage: str = ""
+    layout: str = ""
 
     @property
     def title(self) -> str:
@@ -73,13 +84,13 @@ def table(connection: psycopg.Connection[Any], about: str, named: str) -> Table:
         found = connection.info.server_version // 10_000
         raise Refused(f"{about}: expected PostgreSQL 13 or newer, found {found}. Upgrade the server")
     schema, _, name = named.partition(".")
-    row = connection.execute(_TABLE, (schema, name)).fetchone()
+    row = connection.execute(_TABLE.replace("storage", STORAGE.format(oid="c.oid")).encode(), (schema, name)).fetchone()
     if row is None:
         raise NotThereYet(
             f"{about}, database {connection.info.dbname}: expected table {named}, found none: create it, or correct "
             "its name"
         )
-    system, database, oid, kind, identity, rows, size, may_read = row
+    system, database, oid, kind, identity, rows, size, may_read, is_filtered, is_parent, storage, layout = row
     if kind not in ("r", "p"):
         raise Refused(f"{about}: expected a table, found {named}, a {_KINDS.get(kind, 'relation of another kind')}")
     if not may_read:
@@ -87,12 +98,23 @@ def table(connection: psycopg.Connection[Any], about: str, named: str) -> Table:
             f"{about}: expected the right to read {named}, found none: GRANT SELECT ON {named} TO "
             f"{connection.info.user}"
         )
+    if is_filtered:
+        raise Refused(
+            f"{about}: expected all rows of {named}, found row-level security, which hides some from "
+            f"{connection.info.user}: ALTER ROLE {connection.info.user} BYPASSRLS, or name its owner in the connection"
+        )
+    if is_parent:
+        raise Refused(
+            f"{about}: expected a table with all rows of its own, found {named}, from which others inherit, whose "
+            "changes PostgreSQL sends as theirs: read each of them as a stream, and join these by UNION ALL"
+        )
     read = connection.execute(_COLUMNS, (oid,)).fetchall()
     known = _types(connection, [one[1] for one in read])
     return Table(
         system, database, oid, schema, name, kind, identity, max(rows, 0.0), size,
         tuple(Column(column, column_type(of, mod, known)) for column, of, mod, *_ in read),
-        frozenset(one[0] for one in read if one[3]), frozenset(one[0] for one in read if one[4]),
+        frozenset(one[0] for one in read if one[3]), frozenset(one[0] for one in read if one[4]), storage,
+        layout,
     )  # fmt: skip
 
 

@@ -29,7 +29,8 @@ _OTHERS = (
 )  # of others
 # No limit of the server's or the login's own ends a long copy, or an exported snapshot that waits for its readers.
 _LIMITS = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0", "idle_session_timeout": "0",
-           "lock_timeout": "0"}  # fmt: skip
+           "lock_timeout": "0", "transaction_timeout": "0"}  # fmt: skip
+_SINCE = {"idle_session_timeout": 140_000, "transaction_timeout": 170_000}  # versions of the server
 _SETTINGS = {**PRINTED, "default_transaction_read_only": "off"}
 
 
@@ -106,7 +107,7 @@ def connect(settings: Mapping[str, str], **more: str) -> psycopg.Connection[Any]
 
 
 def _known_settings(version: int, wanted: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in wanted.items() if name != "idle_session_timeout" or version >= 140_000}
+    return {name: value for name, value in wanted.items() if version >= _SINCE.get(name, 0)}
 
 
 # Of a server's answers (SQLSTATE), or of the text of a refused login, what to do.

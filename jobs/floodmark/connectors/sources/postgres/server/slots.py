@@ -74,11 +74,13 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Exported:
-    """A snapshot of the database at the place where a slot begins. It lasts as long as its connection."""
+    """A snapshot of the database at the place where a slot begins. It lasts as long as its connection. storage: of the
+    table, before it was taken."""
 
     snapshot: str
     lsn: int
     at_us: int
+    storage: str
     connection: psycopg.Connection[Any]
 
 
@@ -113,14 +115,14 @@ def now(connection: psycopg.Connection[Any]) -> int:
     return int(row[0])
 
 
-def create(database: Database, slot: str) -> Exported:
+def create(database: Database, slot: str, of: Table) -> Exported:
     """Make the slot. It begins once all transactions that run now have ended."""
     connection = database.replicating()
     with database.explained():
         command = sql.SQL("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput EXPORT_SNAPSHOT").format(sql.Identifier(slot))
         row = connection.execute(command).fetchone()
     assert row is not None
-    found = Exported(str(row[2]), lsn_of(str(row[1])), time.time_ns() // 1000, connection)
+    found = Exported(str(row[2]), lsn_of(str(row[1])), time.time_ns() // 1000, of.storage, connection)
     _EXPORTED[_key(database, slot)] = found
     return found
 
