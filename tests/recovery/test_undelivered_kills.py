@@ -124,6 +124,27 @@ def test_what_a_later_row_has_decided_is_not_replayed(
     assert shop.rule.certified()[0] == []
 
 
+def test_a_relay_that_was_overtaken_while_it_set_rows_aside_moves_nothing_back(
+    server: Server, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(server, place, monkeypatch, {})
+    shop.rule.epoch(rows(1))
+    shop.ship()
+    shop.run(CHECK)
+    shop.rule.epoch(rows(3, 4))
+    with shop.rule.relays.stopped_at("relay.refused") as overtaken:
+        shop.rule.epoch(rows(5))
+        shop.ship()
+        shop.rule.epoch(rows(6))
+        shop.ship()
+        shop.rule.relays.go_on("relay.refused")
+        said = overtaken.communicate(timeout=60)[0].decode()
+        assert (overtaken.returncode, "another relay has moved it" in said) == (1, True), said
+    shop.ship()
+    assert shop.numbers() == [1, 4, 5, 6]
+    assert shop.rule.certified()[0] == []
+
+
 def test_a_replay_never_puts_an_older_row_over_a_newer_one_that_the_outbox_has_lost(
     server: Server, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,10 +64,11 @@ class Merged:
         newest: str | None,
         columns: tuple[Column, ...] = COLUMNS,
         also: str = "SELECT 1",
+        key: tuple[str, ...] = ("k",),
     ):
         """`made`: the columns that somebody made it with; empty: the relay makes it."""
         self._server, self.table, self._at = server, f"t{name}", Position("owner")
-        self.layout = Layout(columns, ("k",), newest)
+        self.layout = Layout(columns, key, newest)
         if made:
             server.run(f"CREATE TABLE {self.table} ({made})")
         server.run(also.format(self.table))
@@ -176,6 +177,21 @@ def test_new_keys_are_added_and_a_known_one_is_found_wherever_it_is(
     assert added[4:] == [False, False]
     there = {key: 1 for key in range(6 * MANY - 1) if key not in (2 * MANY - 1, 2 * MANY, 5 * MANY - 1)}
     assert dict(server.ask(f"SELECT k, v FROM {merged.table}")) == there | {None: 0}
+
+
+PARTS = [(None, "x"), ("y", None), (None, None), ("y", "x"), (None, "z")]
+
+
+@pytest.mark.parametrize("unique", ["", "UNIQUE NULLS NOT DISTINCT (k, part) DEFERRABLE", "UNIQUE (k, part)"])
+def test_null_is_a_value_in_any_part_of_a_key(server: Server, place: Path, unique: str) -> None:
+    """In a table of the relay's own, in one that is merged by joins, and in one to whose index NULLs differ."""
+    columns = columns_of("k STRING, part STRING, n INT, v INT")
+    made = f"k text, part text, n int, v int, {unique}" if unique else ""
+    merged = Merged(server, place.name[:8], made, None, columns, key=("k", "part"))
+    merged.send([((*key, 1, 1), False) for key in PARTS])
+    merged.send([((*key, 2, 2), i == 1) for i, key in enumerate(PARTS[:3])])
+    found = server.ask(f"SELECT k, part, n FROM {merged.table}")
+    assert sorted(found, key=repr) == sorted([(None, "x", 2), (None, None, 2), ("y", "x", 1), (None, "z", 1)], key=repr)
 
 
 def test_keys_alone_are_merged(server: Server, place: Path) -> None:

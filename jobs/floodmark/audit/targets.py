@@ -325,6 +325,10 @@ def _comparable(value: Any) -> Any:
     """Text is ordered by its bytes; NaN is the largest number."""
     if value is None:
         return 0
+    if isinstance(value, dict):  # a struct, by its fields in order
+        return tuple((one is not None, _comparable(one)) for one in value.values())
+    if isinstance(value, list):
+        return tuple((one is not None, _comparable(one)) for one in value)
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, float) and np.isnan(value):

@@ -78,7 +78,8 @@ class Aside:
         if found is None or len(there) != len(places):
             problem = f"expected {len(places)} rows that it refused at {self.folder}, found {len(there)}"
             raise HistoryGone(about_sink(self._address, f"{problem}: restore the home"))
-        yield from found.take([row for _, row in there]).select(columns).to_batches()
+        rows = _as_now(found.take([row for _, row in there]), self._schema)
+        yield from rows.select(columns).to_batches()
 
     def _append(self, parts: list[pa.Table]) -> int:
         import pyarrow as pa
@@ -86,6 +87,7 @@ class Aside:
 
         if not parts:
             return 0
+        self._make_room()
         tables.create(str(self.folder), self._fields, {})
         rows = pa.concat_tables(parts, promote_options="default").cast(self._schema)
         newest = max(rows["_seq"].to_pylist())
@@ -98,6 +100,17 @@ class Aside:
             raise RunFailed(about_sink(self._address, problem)) from fault
         sync_table(str(self.folder))
         return int(rows.num_rows)
+
+    def _make_room(self) -> None:
+        """Give the table another name if rows of now do not fit it: a reset has given a column another type."""
+        table, now = self.table(), {field.name: field.type for field in self._schema}
+        there = {} if table is None else {one.name: one.type for one in _arrow(table.schema().to_json())}
+        if any(now[name] != kind for name, kind in there.items() if name in now):
+            until = self._newest()
+            self.folder.rename(self.folder.with_name(f"{self.folder.name}-until-{until}"))
+
+    def _newest(self) -> int:
+        return max((seq for seq, _ in self.ids()), default=0)
 
     @cached_property
     def _fields(self) -> str:
@@ -112,10 +125,7 @@ class Aside:
 
     @property
     def _schema(self) -> pa.Schema:
-        import pyarrow as pa
-        from deltalake import Schema
-
-        return pa.schema(Schema.from_json(self._fields).to_arrow())
+        return _arrow(self._fields)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -123,6 +133,26 @@ class Aside:
         with self.folder.with_name(f"{self.folder.name}.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def _arrow(fields: str) -> pa.Schema:
+    import pyarrow as pa
+    from deltalake import Schema
+
+    return pa.schema(Schema.from_json(fields).to_arrow())
+
+
+def _as_now(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with the columns that the outbox has now: NULL in one that has come since."""
+    import pyarrow as pa
+
+    columns = {
+        field.name: rows[field.name].cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    }
+    return pa.table(columns)
 
 
 def _ids_in(rows: pa.Table | None) -> list[tuple[int, int]]:

@@ -28,7 +28,7 @@ from floodmark.core.rules.kinds import sink_kind, targets
 from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.tablenames import about_sink
-from floodmark.errors import InputFault, LedgerBroken, Refused, Undeliverable
+from floodmark.errors import Fenced, InputFault, LedgerBroken, Refused, Undeliverable
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
@@ -204,7 +204,16 @@ class Relay:
         """What is to be sent still, and the position now. A class takes each portion by itself, others take all or
         none."""
         if since != upto:
-            since = self._target.position() or since
+            now = self._target.position() or since
+            if now not in (since, *(one.position for one in batch)):
+                raise Fenced(
+                    about_sink(
+                        self._target.address,
+                        f"expected its position at {since.words}, found {now.words}: another relay has moved it; ship "
+                        "again",
+                    )
+                )
+            since = now
             return [one for one in batch if one.position.seq > since.seq], since
         if isinstance(fault, Undeliverable):
             tokens = [_token(one) for one in batch]

@@ -151,10 +151,11 @@ def _csv_rows(file: BinaryIO, columns: Sequence[Column]) -> Iterator[dict[str, A
         column_types={column.name: pa.string() for column in columns},
         strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""],
     )  # fmt: skip
-    with pc.open_csv(file, parse_options=pc.ParseOptions(newlines_in_values=True), convert_options=texts) as found:
+    parsing = pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)  # a NULL alone is an empty line
+    with pc.open_csv(file, parse_options=parsing, convert_options=texts) as found:
         for batch in found:
             for row in batch.to_pylist():
-                yield {one.name: _from_text(row[one.name], one.type) for one in columns}
+                yield {one.name: _from_text(row.get(one.name), one.type) for one in columns}
 
 
 def _from_text(text: str | None, kind: Type) -> Any:

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import psycopg
+
 from floodmark.connectors.targets.postgres import statements as sql
-from floodmark.connectors.targets.postgres.sessions import OF_ROWS
+from floodmark.connectors.targets.postgres.sessions import is_of_rows
 from floodmark.connectors.targets.postgres.writing import copy_rows
 
 if TYPE_CHECKING:
-    import psycopg
     import pyarrow as pa
 
     from floodmark.connectors.ports.target import Layout
@@ -46,8 +47,10 @@ class Merging:
         try:
             with self._session.transaction():  # a savepoint
                 copy_rows(self._session, sql.quoted(*self._place), self._layout.columns, rows())
-        except OF_ROWS:  # merging names a row that is refused
-            return False
+        except psycopg.Error as fault:
+            if not is_of_rows(fault):
+                raise
+            return False  # merging names a row that is refused
         return True
 
     def _seem_new(self, batches: Iterable[pa.RecordBatch]) -> bool:

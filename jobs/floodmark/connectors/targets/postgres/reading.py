@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from floodmark.connectors.targets.postgres.types import arrow_type
+from floodmark.connectors.targets.values.jsonvalues import key_of
 from floodmark.core.text.ddl import Column, Type
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def _parsed(text: bytes, columns: tuple[Column, ...]) -> pa.RecordBatch:
     table = pc.read_csv(
         pa.BufferReader(text),
         pc.ReadOptions(column_names=names, use_threads=False),
-        pc.ParseOptions(newlines_in_values=True),
+        pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),  # a NULL alone is one
         pc.ConvertOptions(
             column_types=as_text, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
             true_values=["t"], false_values=["f"],
@@ -63,7 +64,9 @@ def _valued(array: pa.Array, kind: Type) -> pa.Array:
         values = (None if one is None else bytes.fromhex(one[2:]) for one in array.to_pylist())
         return pa.array(values, pa.binary())
     if _is_text(kind):
-        values = (None if one is None else _from_json(json.loads(one), kind) for one in array.to_pylist())
+        values = (
+            None if one is None else _from_json(json.loads(one, parse_float=Decimal), kind) for one in array.to_pylist()
+        )
         return pa.array(values, arrow_type(kind))
     return array
 
@@ -78,7 +81,7 @@ def _from_json(value: Any, kind: Type) -> Any:
         return [_from_json(one, kind.parts[0].type) for one in value]
     if kind.name == "map":
         key, held = (part.type for part in kind.parts)
-        return [(_from_json(one, key), _from_json(other, held)) for one, other in value.items()]
+        return [(key_of(one, key), _from_json(other, held)) for one, other in value.items()]
     return _FROM.get(kind.name, lambda one: one)(value)
 
 

@@ -18,18 +18,18 @@ SAYS = "floodmark relay "  # the name of a relay's session on the server, follow
 STOPPED_AFTER = 10.0  # seconds in which a relay that works sends something
 _LOOK_EVERY = 0.5  # seconds
 # A value that the type cannot hold, a constraint, two rows that are one key to the table, a row or key that is too
-# large, a trigger that refuses a row.
-OF_ROWS = (pg.DataError, pg.IntegrityError, pg.CardinalityViolation, pg.ProgramLimitExceeded, pg.RaiseException)
-# What a retry cannot mend: a wrong password, a missing right, table or schema, a wrong database.
-_WRONG = (
-    pg.InvalidAuthorizationSpecification,
-    pg.InsufficientPrivilege,
-    pg.UndefinedTable,
-    pg.InvalidSchemaName,
-    pg.InvalidCatalogName,
-    pg.SyntaxErrorOrAccessRuleViolation,
-    pg.FeatureNotSupported,
-)
+# large.
+_OF_ROWS = (pg.DataError, pg.IntegrityError, pg.CardinalityViolation, pg.ProgramLimitExceeded)
+# Classes of SQLSTATE that a retry cannot mend: a wrong password, database, schema, table, column or type, a missing
+# right, something that the server does not do.
+_WRONG = ("28", "3D", "3F", "42", "0A")
+
+
+def is_of_rows(fault: psycopg.Error) -> bool:
+    """Whether the server refuses a row. A trigger may raise a SQLSTATE of its own, of which the driver has no class."""
+    state = fault.sqlstate or ""
+    is_own = type(fault) is psycopg.DatabaseError and bool(state)
+    return isinstance(fault, _OF_ROWS) or state.startswith("P0") or is_own
 
 
 def connected(name: str, target: str) -> psycopg.Connection[Any]:
@@ -49,7 +49,11 @@ def settings(one: Connection) -> dict[str, str]:
 def refused_or_failed(address: str, fault: psycopg.Error) -> FloodmarkError:
     """The error for people: Refused if no retry can help."""
     said = " ".join(str(fault).split()).rstrip(".?")
-    wrong = isinstance(fault, _WRONG) or "password authentication failed" in said or "no password supplied" in said
+    wrong = (
+        (fault.sqlstate or "").startswith(_WRONG)
+        or "password authentication failed" in said
+        or "no password supplied" in said
+    )
     wrong = wrong or ("database" in said and "does not exist" in said) or ("role" in said and "does not exist" in said)
     if wrong:
         return Refused(about_sink(address, f"the server refuses: {said}. Mend the connection, the right or the table"))

@@ -75,9 +75,9 @@ def no_rows(place: tuple[str, str]) -> str:
 
 def no_rows_within(place: tuple[str, str], column: Column, parts: int) -> str:
     """Take away the rows whose column is in one of several intervals, each given by its two ends."""
-    at, kind = quoted(column.name), pg_type(column.type)
+    at, kind = quoted(column.name).replace("%", "%%"), pg_type(column.type)
     within = " OR ".join([f"({at} >= %s::{kind} AND {at} < %s::{kind})"] * parts)
-    return f"DELETE FROM {quoted(*place)} WHERE {within}"
+    return f"DELETE FROM {quoted(*place).replace('%', '%%')} WHERE {within}"
 
 
 def copy_into(table: str, columns: Iterable[str]) -> str:
@@ -96,7 +96,7 @@ def copy_out(place: tuple[str, str], columns: Iterable[Column]) -> str:
 
 def marks(key: Sequence[str]) -> str:
     """Whether a staged row takes its key's row away, and whether one has NULL in its key."""
-    return f"SELECT coalesce(bool_or({GONE}), false), coalesce(bool_or({_null(key)}), false) FROM {STAGED} s"
+    return f"SELECT coalesce(bool_or({GONE}), false), coalesce(bool_or{_null(key)}, false) FROM {STAGED} s"
 
 
 def first_known(place: tuple[str, str], key: Sequence[str]) -> str:
@@ -115,7 +115,7 @@ def deletion(place: tuple[str, str], key: Sequence[str], nulls: bool) -> str:
 def upsertion(place: tuple[str, str], layout: Layout, whole: bool) -> str:
     """Add the other staged rows, or put them in the place of those with their keys; none with NULL in its key."""
     names, key = (", ".join(map(quoted, some)) for some in ((one.name for one in layout.columns), layout.key))
-    which = f"NOT {GONE} AND NOT ({_null(layout.key)})"
+    which = f"NOT {GONE} AND NOT {_null(layout.key)}"
     rows = f"INSERT INTO {quoted(*place)} AS t ({names}) SELECT {names} FROM {STAGED} s WHERE {which}"
     return f"{rows} ON CONFLICT ({key}) DO {_change(layout, whole)}"
 
@@ -139,7 +139,7 @@ def insertion(place: tuple[str, str], layout: Layout, nulls: bool) -> str:
     """Add the staged rows whose key is not there."""
     names = ", ".join(quoted(one.name) for one in layout.columns)
     there = f"SELECT FROM {quoted(*place)} t WHERE {_same(layout.key, nulls)}"
-    which = _null(layout.key) if nulls else f"NOT ({_null(layout.key)})"
+    which = _null(layout.key) if nulls else f"NOT {_null(layout.key)}"
     return (
         f"INSERT INTO {quoted(*place)} ({names}) SELECT {names} FROM {STAGED} s WHERE NOT {GONE} AND {which} "
         f"AND NOT EXISTS ({there})"
@@ -154,11 +154,11 @@ def _sets(layout: Layout, side: str) -> str:
 def _same(key: Sequence[str], nulls: bool) -> str:
     how = "IS NOT DISTINCT FROM" if nulls else "="
     same = " AND ".join(f"t.{quoted(name)} {how} s.{quoted(name)}" for name in key)
-    return f"{same} AND ({_null(key)})" if nulls else same
+    return f"{same} AND {_null(key)}" if nulls else same
 
 
 def _null(key: Sequence[str]) -> str:
-    return " OR ".join(f"s.{quoted(name)} IS NULL" for name in key)
+    return f"({' OR '.join(f's.{quoted(name)} IS NULL' for name in key)})"
 
 
 def _newer(layout: Layout, side: str) -> str:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from floodmark.connectors.ports.target import Layout
 
 
+MOST = 63  # bytes of a name
+
+
 class PostgresTable:
     """`place`: schema and name."""
 
@@ -34,6 +37,7 @@ class PostgresTable:
 
     def fit(self, session: psycopg.Connection[Any], layout: Layout) -> None:
         """Raise WrongColumn unless the table takes such rows; add columns that it lacks, if the rule says so."""
+        self.check_names(layout)
         there = self.columns(session)
         if not there:
             raise Refused(about_sink(self._address, "expected the table, found none: somebody removed it. Restore it"))
@@ -46,11 +50,17 @@ class PostgresTable:
             )
         for one in (one for one in layout.columns if one.name in there):
             kind = there[one.name][0]
-            if not holds(kind.partition("(")[0] if kind.startswith("character") else kind, pg_type(one.type)):
+            if not holds(kind, pg_type(one.type)):
                 raise self._wrong(f"column {one.name} of type {pg_type(one.type)}", kind, "change it")
         names = {one.name for one in layout.columns}
         for name in (name for name, (_, needed) in there.items() if needed and name not in names):
             raise self._wrong("no other column that must have a value", name, "give it a default")
+
+    def check_names(self, layout: Layout) -> None:
+        """Raise WrongColumn for a name that the server would cut off."""
+        long = next((one.name for one in layout.columns if len(one.name.encode()) > MOST), None)
+        if long is not None:
+            raise self._wrong(f"names of columns of at most {MOST} bytes", long, "give it a shorter one")
 
     def _wrong(self, expected: str, found: str, mend: str) -> WrongColumn:
         return WrongColumn(about_sink(self._address, f"expected {expected}, found {found}: {mend}, or cast in the SQL"))

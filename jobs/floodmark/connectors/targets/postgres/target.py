@@ -19,7 +19,7 @@ from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.targets.postgres import statements as sql
 from floodmark.connectors.targets.postgres.merging import MANY, Merging
 from floodmark.connectors.targets.postgres.reading import read
-from floodmark.connectors.targets.postgres.sessions import OF_ROWS, connected, end_stopped, of_row, refused_or_failed
+from floodmark.connectors.targets.postgres.sessions import connected, end_stopped, is_of_rows, of_row, refused_or_failed
 from floodmark.connectors.targets.postgres.sifting import Sieve
 from floodmark.connectors.targets.postgres.table import PostgresTable
 from floodmark.connectors.targets.postgres.types import time_text
@@ -76,6 +76,7 @@ class PostgresTarget(Target):
         if self._table.columns(session):
             self._take_over(session, owner, layout)
         else:
+            self._table.check_names(layout)
             session.execute(sql.new_table(self._place, layout))
         if layout.key and not self._table.has_unique(session, layout.key):
             nulls = session.info.server_version >= 150000
@@ -207,7 +208,9 @@ class PostgresTarget(Target):
         """Have an error about a row name its epoch."""
         try:
             yield
-        except OF_ROWS as fault:
+        except psycopg.Error as fault:
+            if not is_of_rows(fault):
+                raise
             problem = f"epoch {position.epoch}: expected rows that the table takes, found one: {of_row(fault)}"
             raise InputFault(about_sink(self.address, problem)) from fault
 

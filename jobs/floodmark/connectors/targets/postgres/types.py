@@ -19,6 +19,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -54,6 +55,14 @@ _ALSO = {
 }
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Of the years 1 to 9999, in microseconds: no time of a result lies beyond them.
+_LEAST, _MOST = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+
+_SIZE = re.compile(r"(?<=^character varying)\(\d+\)$")
+
+
 def pg_type(kind: Type) -> str:
     """The type as PostgreSQL's `format_type` spells it."""
     if kind.name == "decimal":
@@ -64,14 +73,19 @@ def pg_type(kind: Type) -> str:
 
 
 def holds(there: str, wanted: str) -> bool:
-    """Whether a column of type `there` takes every value of type `wanted`, both as `format_type` spells them."""
-    return there == wanted or there in _ALSO.get(wanted, ()) or (wanted.startswith("numeric(") and there == "numeric")
+    """Whether a column of type `there` takes every value of type `wanted`, both as `format_type` spells them.
+
+    A value that is too long for `character varying(n)` is refused as a row, unless blanks alone are too many.
+    """
+    plain = _SIZE.sub("", there)
+    return there == wanted or plain in _ALSO.get(wanted, ()) or (wanted.startswith("numeric(") and there == "numeric")
 
 
 def time_text(micros: int) -> str:
-    """An instant, in microseconds since 1970, as a literal of any type of time."""
-    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
-    return at.isoformat()
+    """An instant, in microseconds since 1970, as a literal of any type of time; one beyond the years 1 to 9999 as the
+    first or the last of these."""
+    at = min(max(micros, _LEAST), _MOST)
+    return (_EPOCH + timedelta(microseconds=at)).isoformat()
 
 
 def arrow_type(kind: Type) -> pa.DataType:

@@ -102,11 +102,11 @@ def from_json(value: Any, kind: Type) -> Any:
     if kind.name == "array":
         return [from_json(one, kind.parts[0].type) for one in value]
     if kind.name == "map":
-        return {_key(key, kind.parts[0].type): from_json(one, kind.parts[1].type) for key, one in value.items()}
+        return {key_of(key, kind.parts[0].type): from_json(one, kind.parts[1].type) for key, one in value.items()}
     return _FROM_JSON.get(kind.name, _same)(value)
 
 
-def _key(text: str, kind: Type) -> Any:
+def key_of(text: str, kind: Type) -> Any:
     """A key of a map, which JSON has as text."""
     if kind.name == "boolean":
         return text == "True"
