@@ -43,6 +43,8 @@ def test_the_text_of_a_connection(text: str, expected: Connection) -> None:
         '{"host": "h", "port": "s3cret"}',
         '{"host": "h", "extra": "s3cret"}',
         '{"host": "h", "extra": ["s3cret"]}',
+        "kafka://me:[s3cret]@127.0.0.1:9092",
+        "kafka://me:s3cret\u2100@127.0.0.1:9092",
     ],
 )
 def test_a_text_that_is_none_is_refused_and_not_repeated(text: str) -> None:

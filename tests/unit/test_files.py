@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from floodmark.connectors.planning.epochends import steps
 from floodmark.connectors.sources.files import journal as journals
-from floodmark.connectors.sources.files.folder import File, LocalFolder
+from floodmark.connectors.sources.files.folder import File, LocalFolder, Wanted
 from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
 from floodmark.connectors.sources.files.options import WrittenFiles
 from floodmark.connectors.sources.files.source import FilesSource
@@ -416,8 +416,18 @@ def test_columns_of_parquet_are_those_of_the_first_file_and_others_must_fit(tmp_
     parquet.write_table(pa.table({"n": ["text"]}), dropped.root / "other.parquet")
     with pytest.raises(WrongColumn, match=r"expected n bigint in .*/other\.parquet, found n string"):
         dropped.read()
-    dropped.drop("other.parquet", "no parquet")
-    with pytest.raises(WrongColumn, match=r"expected PARQUET in .*/other\.parquet, found something else"):
+    times = pa.table({"n": [1], "late": pa.array([1], pa.timestamp("ns")), "order id": pa.array([1], pa.time64("us"))})
+    parquet.write_table(times, dropped.root / "other.parquet")
+    assert dropped.read() == ["other.parquet"], "what the stream does not read may be of any type"
+    parquet.write_table(
+        pa.table({"n": pa.array([1]), "k": pa.array(["a"]).dictionary_encode()}), dropped.root / "d.parquet"
+    )
+    assert dropped.read() == ["d.parquet"]
+    parquet.write_table(pa.table({"k": pa.array([1], pa.timestamp("ns"))}), dropped.root / "other2.parquet")
+    with pytest.raises(WrongColumn, match="times in nanoseconds, which Spark does not read"):
+        dropped.read()
+    dropped.drop("other2.parquet", "no parquet")
+    with pytest.raises(WrongColumn, match=r"expected PARQUET in .*/other2\.parquet, found something else"):
         dropped.read()
 
 
@@ -449,6 +459,11 @@ def test_a_csv_file_with_another_header_is_named(tmp_path: Path) -> None:
     dropped.drop("a.csv", "n,k\n1,a\n")
     with pytest.raises(WrongColumn, match=r"expected the header k, n in .*/a\.csv, found n, k"):
         dropped.read()
+    (tmp_path / "more").mkdir()
+    dropped = Dropped(tmp_path / "more", format="csv", header=True, comment="#")
+    dropped.begin()
+    dropped.drop("a.csv", "# made today\n\nk,n\na,1\n")
+    assert dropped.read() == ["a.csv"]
 
 
 def test_columns_of_folders_are_columns_of_the_stream(tmp_path: Path) -> None:
@@ -460,6 +475,19 @@ def test_columns_of_folders_are_columns_of_the_stream(tmp_path: Path) -> None:
 
 
 # --- Mistakes
+
+
+def test_each_file_is_listed_once_whatever_links_lead_to_it(tmp_path: Path) -> None:
+    """A link out of the folder is followed; one that leads back is not. A pipe is no file."""
+    inside, outside = tmp_path / "in" / "a", tmp_path / "out"
+    for folder in (inside, outside):
+        folder.mkdir(parents=True)
+        (folder / f"{folder.name}.json").write_text('{"n": 1}')
+    for link, to in {"in/up": "in", "in/twin": "in/a", "in/other": "out", "out/back": "in"}.items():
+        (tmp_path / link).symlink_to(tmp_path / to)
+    os.mkfifo(tmp_path / "in" / "pipe.json")
+    files = LocalFolder("stream s", str(tmp_path / "in")).files(Wanted("*", recursive=True))
+    assert sorted(file.path for file in files) == ["a/a.json", "other/out.json"]
 
 
 def test_a_name_that_hadoop_cannot_read_is_refused(dropped: Dropped) -> None:

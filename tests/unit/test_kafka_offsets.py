@@ -14,6 +14,7 @@ from floodmark.connectors.sources.kafka.offsets import (
     Range,
     Topic,
     after,
+    continued,
     gaps,
     lost,
     ranges,
@@ -83,3 +84,12 @@ def test_topics_that_are_others_or_shorter_than_what_was_read() -> None:
     assert recreated(at((0, 3), known="2"), at((0, 9), known=NO_ID)) == []
     assert recreated(at((0, 3)), at((0, 9))) == recreated(at((0, 3)), at((0, 9), topic="u", known="2")) == []
     assert shortened(at((0, 3), (0, 4), (0, 1)), at((0, 3), (0, 3))) == {("t", 1): 3, ("t", 2): 0}
+
+
+def test_a_topic_that_is_hidden_for_a_while_is_read_on_from_where_it_was() -> None:
+    read = KafkaOffset("c", {**at((0, 100), topic="a").topics, **at((0, 50), topic="b").topics})
+    hidden = continued(read, at((0, 60), topic="b"))
+    assert ranges(read, hidden) == {("b", 0): Range(50, 60)}
+    again = KafkaOffset("c", {**at((0, 101), topic="a").topics, **at((0, 60), topic="b").topics})
+    assert ranges(hidden, again) == {("a", 0): Range(100, 101)}
+    assert recreated(hidden, at((0, 9), topic="a", known="other")) == ["a"]

@@ -77,7 +77,10 @@ def _of_json(name: str, text: str) -> Connection:
 
 
 def _of_uri(name: str, text: str) -> Connection:
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError:  # which repeats parts of the password
+        raise ValueError("an address that is no URI: write special characters of login and password as %XX") from None
     if not parts.scheme or "://" not in text:
         raise ValueError("text that is neither")
     query = dict(parse_qsl(parts.query, keep_blank_values=True))

@@ -112,10 +112,17 @@ class LocalFolder:
                 continue
             path = f"{folder}{one.name}"
             if one.is_dir():
-                if wanted.recursive:
+                if wanted.recursive and not self._is_listed(one):
                     yield from self._below(f"{path}/", wanted)
-            elif wanted.is_wanted(one.name, names):
+            elif one.is_file() and wanted.is_wanted(one.name, names):
                 yield from _described(self._what, one, path)
+
+    def _is_listed(self, folder: os.DirEntry[str]) -> bool:
+        """Whether it is a link to a folder that is listed without it, or that holds this one."""
+        if not folder.is_symlink():
+            return False
+        root, place = self._root.resolve(), Path(folder.path).resolve()
+        return place.is_relative_to(root) or root.is_relative_to(place)
 
     def present(self, paths: Iterable[str]) -> dict[str, File]:
         found = ((path, self._at(path)) for path in paths)

@@ -64,8 +64,14 @@ class ObjectFolder:
         return [
             self._file(one)
             for folder, _, name, one in listed
-            if wanted.is_wanted(name, names[folder]) and not any(map(is_hidden, one["path"].split("/")))
+            if wanted.is_wanted(name, names[folder])
+            and not any(map(is_hidden, one["path"].split("/")))
+            and self._is_file(one)
         ]
+
+    def _is_file(self, found: ObjectMeta) -> bool:
+        """Whether it is no marker of a folder: an empty object whose key ends with `/`, which the client leaves out."""
+        return found["size"] > 0 or (found["path"] != "" and self._at(found["path"]) is not None)
 
     def _listed(self, recursive: bool) -> Sequence[ObjectMeta]:
         import obstore
@@ -174,6 +180,8 @@ def _remedy(text: str) -> tuple[type[FloodmarkError], str]:
         return Refused, "Set AWS_REGION to the region of the bucket"
     if re.search("status code: (401|403)|UserNotFound|InvalidAccessKeyId", text):
         return Refused, "Correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give them the right to list and read"
+    if "path segment" in text:
+        return Refused, "Rename the object: no part of a name between slashes may be empty; or read another folder"
     return RunFailed, "Check AWS_ENDPOINT_URL and whether the store is up, then retry"
 
 

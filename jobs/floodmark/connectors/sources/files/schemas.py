@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from floodmark.connectors.sources.files.options import WrittenFiles
 
 _TO_DDL = {"bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint",
-           "uint8": "smallint", "uint16": "int", "uint32": "bigint", "uint64": "decimal(20,0)", "halffloat": "float",
+           "uint8": "smallint", "uint16": "int", "uint32": "bigint", "uint64": "decimal(20,0)",
            "float": "float", "double": "double", "string": "string", "large_string": "string", "binary": "binary",
            "large_binary": "binary", "date32[day]": "date", "null": "string"}  # fmt: skip
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+_UNREAD = (".deflate", ".snappy")  # codecs that Spark knows, and Arrow does not
 _SAMPLE = 1 << 20  # bytes of a file from which columns are inferred
 
 
@@ -57,12 +58,12 @@ def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file:
     """Raise WrongColumn if a file has other columns than the stream, as far as its first bytes tell."""
     if said.format in _OWN:
         with _named(what, said, file):
-            there = {column.name.lower(): column for column in _own(said, file)}
+            there = {column.name.lower(): column for column in _own(said, file, {one.name.lower() for one in columns})}
         pairs = ((there.get(column.name.lower()), column) for column in columns)
         wrong = next((pair for pair in pairs if pair[0] is not None and not fits(pair[0].type, pair[1].type)), None)
         if wrong is not None:
             raise WrongColumn(f"{what}: expected {wrong[1]} in {file.name}, found {wrong[0]}. {_WAYS}")
-    elif said.format == "csv" and said.header:
+    elif said.format == "csv" and said.header and not file.name.endswith(_UNREAD):
         with _named(what, said, file):
             names = _header(said, file)
         expected = [column.name for column in columns]
@@ -90,25 +91,25 @@ def _named(what: str, said: WrittenFiles, file: Content) -> Iterator[None]:
         ) from fault
 
 
-def _own(said: WrittenFiles, file: Content) -> tuple[Column, ...]:
+def _own(said: WrittenFiles, file: Content, wanted: Container[str] | None = None) -> tuple[Column, ...]:
+    """`wanted`: names in lower case; what a Parquet file has beside them may be of any type."""
     with file.open() as content:
-        return _OWN[said.format](content)
+        return columns_of_file(content) if said.format == "avro" else _in_footer(content, wanted)
 
 
-def _in_footer(content: BinaryIO) -> tuple[Column, ...]:
+def _in_footer(content: BinaryIO, wanted: Container[str] | None) -> tuple[Column, ...]:
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
     with ParquetFile(content) as found:
         old_times = {one.name for one in found.schema if one.physical_type == "INT96"}
         schema = found.schema_arrow
-    utc = pa.timestamp("us", tz="UTC")
-    return _declared(
-        pa.schema([one.with_type(utc) if one.name in old_times else one for one in schema])
-    )  # Spark's older type of times is an instant
+    utc = pa.timestamp("us", tz="UTC")  # Spark's older type of times is an instant
+    read = (one for one in schema if wanted is None or one.name.lower() in wanted)
+    return _declared(pa.schema([one.with_type(utc) if one.name in old_times else one for one in read]))
 
 
-_OWN = {"parquet": _in_footer, "avro": columns_of_file}  # formats whose files have a schema
+_OWN = ("parquet", "avro")  # formats whose files have a schema
 
 
 def _declared(schema: pa.Schema) -> tuple[Column, ...]:
@@ -119,6 +120,10 @@ def _declared(schema: pa.Schema) -> tuple[Column, ...]:
 def _ddl(kind: Any) -> str:
     import pyarrow.types as t
 
+    if t.is_dictionary(kind):
+        return _ddl(kind.value_type)
+    if t.is_timestamp(kind) and kind.unit == "ns":
+        raise ValueError("times in nanoseconds, which Spark does not read; write them in microseconds")
     if t.is_timestamp(kind):
         return "timestamp_ntz" if kind.tz is None else "timestamp"
     if t.is_decimal(kind):
@@ -173,5 +178,7 @@ def _decompressed(content: BinaryIO, name: str) -> Any:
 
 
 def _header(said: WrittenFiles, file: Content) -> list[str]:
-    first = next(iter(_first_lines(file).decode("utf-8-sig").splitlines()))
+    lines = _first_lines(file).decode("utf-8-sig").splitlines()
+    comment = said.comment or "\0"
+    first = next((one for one in lines if one.strip() and not one.startswith(comment)), "")
     return next(csv.reader([first], delimiter=said.delimiter or ",", quotechar=said.quote or '"'))

@@ -73,6 +73,11 @@ class KafkaOffset:
         return KafkaOffset(self.cluster, topics)
 
 
+def continued(since: KafkaOffset, now: KafkaOffset) -> KafkaOffset:
+    """Where the topics end now. One that cannot be seen stays where it was read: it may only be hidden for a while."""
+    return KafkaOffset(now.cluster, {**since.topics, **now.topics})
+
+
 def ranges(begin: KafkaOffset, end: KafkaOffset) -> dict[Partition, Range]:
     """What lies between two offsets, without partitions of which nothing does."""
     since = {partition: ends.next for partition, ends in begin.ends().items()}

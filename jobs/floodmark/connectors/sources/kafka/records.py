@@ -16,7 +16,7 @@ from floodmark.connectors.sources.kafka.options import Kafka
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.core.text.ddl import text_of
 
-_CORRUPT = "_floodmark_corrupt"
+_CORRUPT, _ROW = "_floodmark_corrupt", "_floodmark_row"
 _RECORD = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 
 
@@ -55,11 +55,13 @@ def decoded(rows: DataFrame, said: Kafka, texts: Mapping[str, str] = {}) -> Data
         value = F.col("value").cast("string") if said.format == "text" else F.col("value")
         return rows.select(value.alias("value"), *others)
     text = F.col("value").cast("string")
-    schema = f"{text_of(said.values())}, {_CORRUPT} STRING"
+    schema = f"{_ROW} STRUCT<{text_of(said.values())}>, {_CORRUPT} STRING"
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    read = rows.withColumn("_read", F.from_json(text, schema, options))
-    values = [F.col(f"_read.{quoted(column.name)}").alias(column.name) for column in said.values()]
-    bad = F.col("value").isNotNull() & (F.col("_read").isNull() | F.col(f"_read.{_CORRUPT}").isNotNull())
+    # Spark reads a value up to the end of its first object, so what follows it is seen only within another object.
+    within = F.concat(F.lit(f'{{"{_ROW}":'), text, F.lit("}"))
+    read = rows.withColumn("_read", F.from_json(within, schema, options))
+    values = [F.col(f"_read.{_ROW}.{quoted(column.name)}").alias(column.name) for column in said.values()]
+    bad = F.col("value").isNotNull() & (F.col(f"_read.{_ROW}").isNull() | F.col(f"_read.{_CORRUPT}").isNotNull())
     return read.select(*values, *others, F.when(bad, _place(text)).alias(MALFORMED))
 
 

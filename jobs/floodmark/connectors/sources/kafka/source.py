@@ -13,6 +13,7 @@ from floodmark.connectors.sources.kafka.offsets import (
     Partition,
     Range,
     after,
+    continued,
     gaps,
     lost,
     ranges,
@@ -79,6 +80,9 @@ class KafkaSource(Stepped):
 
     def end(self) -> str:
         return self._now().line()
+
+    def take_end(self, since: str) -> str:
+        return continued(KafkaOffset.parse(since), self._now()).line()
 
     def after(self, since: str, upto: str, limits: EpochLimits) -> str:
         return after(KafkaOffset.parse(since), KafkaOffset.parse(upto), limits.max_rows).line()
