@@ -295,14 +295,19 @@ def _not_final(rule: Rule, interval: Interval, watermark: int | None, shown: Sho
 def is_still_valid(interval: Interval, basis: Head, now: Head) -> bool:
     """Whether results computed from the head `basis` may still be put into the sinks at the head `now`.
 
-    asked: of `basis`. An interval that has become final since may have got rows that were not computed. Once a stream
-    has gained a column, the computed results lack it. Once rows are forgotten, a retry counts other late and dead ones.
+    asked: of `basis`. What was recomputed since by key, or as a whole, has no bounds in time. An interval that has
+    become final since may have got rows that were not computed. Once a stream has gained a column, the computed results
+    lack it. Once rows are forgotten, a retry counts other late and dead ones.
     """
     if not same_tables(basis, now):
         return False
     since = [span for number, span in now.backfills.items() if number not in basis.backfills]
-    overlapped = any(span.begin < interval.end and interval.begin < span.end for span in since)
+    overlapped = any(not span.is_bounded or _overlap(span, interval) for span in since)
     return not overlapped and (interval.final or basis.epoch == now.epoch)
+
+
+def _overlap(span: Restated, interval: Interval) -> bool:
+    return span.begin < interval.end and interval.begin < span.end
 
 
 def as_computed(rule: Rule, asked: Interval, done: Restated) -> Interval:

@@ -132,7 +132,7 @@ def transactions(address: str, version: int) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class DataCommit:
-    """A commit that changes data: files added, their bytes, and whether any is removed.
+    """A commit that changes data: files added, their bytes, and whether any is removed, or brought back.
 
     said: the metadata of a rule's commit; None if the commit's log entry is gone.
     """
@@ -158,8 +158,15 @@ def _data_changes(address: str, version: int) -> DataCommit:
     except (FileNotFoundError, OSError):
         return DataCommit(version, 1, 0, True, None)
     added = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
-    removes = any(action.get("remove", {}).get("dataChange") for action in actions)
+    # A RESTORE that brings whole files back removes none, and their rows are as old as when they left.
+    restores = bool(added) and any(_operation(action) == "RESTORE" for action in actions)
+    removes = restores or any(action.get("remove", {}).get("dataChange") for action in actions)
     return DataCommit(version, len(added), sum(add["size"] for add in added), removes, commit_metadata(actions))
+
+
+def _operation(action: dict[str, Any]) -> str | None:
+    found: str | None = action.get("commitInfo", {}).get("operation")
+    return found
 
 
 @dataclass(frozen=True)

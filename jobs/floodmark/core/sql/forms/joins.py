@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from operator import itemgetter
 
 from sqlglot import exp
@@ -185,17 +186,58 @@ _Moment = tuple[_Clock, int, int]
 
 
 def _distances(select: Select, columns: Sequence[Columns], clocks: Sequence[_Clock]) -> _Distances:
-    """The distance between each two event times that follows from all conditions together."""
-    known: _Distances = {(a, b): 0.0 if a == b else math.inf for a in clocks for b in clocks}
+    """The distance between each two event times that follows from the conditions on which a joined row depends.
+
+    Conditions of a LEFT or ANTI join say nothing of the rows that it keeps, only of those of its own relation.
+    """
+    compared = list(_compared(select, columns, clocks))
+    joined = range(1, len(select.reads))
+    optional = frozenset(number for number in joined if side_of(select.reads[number].join) in ("left", "anti"))
+    always = _matched(compared, frozenset(joined) - optional, optional)
+    found: _Distances = {}
+    for a, b in itertools.product(clocks, repeat=2):
+        numbers = _matched(compared, always | ({a.read, b.read} & optional), optional)
+        found[a, b] = _closed(tuple(clocks), tuple(one for one in compared if one.number in numbers))[a, b]
+    return found
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """left < right, left > right or left = right, by a condition of the join with this number."""
+
+    number: int
+    left: _Moment
+    op: str
+    right: _Moment
+
+
+def _compared(select: Select, columns: Sequence[Columns], clocks: Sequence[_Clock]) -> Iterator[_Compared]:
     places = {(clock.read, clock.name): clock for clock in clocks}
     for number in range(1, len(select.reads)):
         for node in _conditions(select, number):
             for left, op, right in _comparisons(node):
-                _learn(known, _moment(left, select, columns, places), op, _moment(right, select, columns, places))
+                moments = [_moment(side, select, columns, places) for side in (left, right)]
+                if moments[0] is not None and moments[1] is not None:
+                    yield _Compared(number, moments[0], op, moments[1])
         for name in using(select.reads[number].join):
             same = [clock for clock in clocks if clock.name == name and clock.read <= number]
             for clock in same[1:]:
-                _learn(known, (same[0], 0, 0), "=", (clock, 0, 0))
+                yield _Compared(number, (same[0], 0, 0), "=", (clock, 0, 0))
+
+
+def _matched(compared: Sequence[_Compared], numbers: frozenset[int], optional: frozenset[int]) -> frozenset[int]:
+    """These joins, and the optional ones that have a match where these have: NULL is never before or after a time."""
+    read = {one[0].read for here in compared if here.number in numbers for one in (here.left, here.right)}
+    more = numbers | (read & optional)
+    return numbers if more == numbers else _matched(compared, more, optional)
+
+
+@lru_cache(maxsize=256)
+def _closed(clocks: Sequence[_Clock], compared: Sequence[_Compared]) -> _Distances:
+    """The distance between each two event times that follows from all these together."""
+    known: _Distances = {(a, b): 0.0 if a == b else math.inf for a in clocks for b in clocks}
+    for one in compared:
+        _learn(known, one.left, one.op, one.right)
     for middle, a, b in itertools.product(clocks, repeat=3):
         known[a, b] = min(known[a, b], known[a, middle] + known[middle, b])
     return known
@@ -230,10 +272,8 @@ def _moved(moment: _Moment | None, node: exp.Add | exp.Sub) -> _Moment | None:
     return (moment[0], moment[1] + by - slack, moment[2] + by + slack) if moment else None
 
 
-def _learn(known: _Distances, left: _Moment | None, op: str, right: _Moment | None) -> None:
+def _learn(known: _Distances, left: _Moment, op: str, right: _Moment) -> None:
     """Record left < right, left > right or left = right."""
-    if left is None or right is None:
-        return
     (a, a_low, a_high), (b, b_low, b_high) = left, right
     if op != ">":  # a + at least a_low <= b + at most b_high
         known[b, a] = min(known[b, a], b_high - a_low)

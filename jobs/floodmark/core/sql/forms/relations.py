@@ -150,7 +150,8 @@ class _Relations:
         own = _above(below, joined.columns, streams[0].kind)
         found = self._windowed(select, own) or self._grouped(select, own, joined) or self._ranked(select, own, joined)
         stars = found.columns if found.kind == own.kind else _timeless(own.columns)
-        found = replace(found, columns=self._counted(_listed(select, found.columns, stars), select))
+        own_call = found.kind == "windows" and own.kind == "rows"
+        found = replace(found, columns=self._counted(_listed(select, found.columns, stars, own_call), select))
         self._check_distinct(select, found)
         return found
 
@@ -310,20 +311,23 @@ def _grouping(select: Select, item: exp.Expr, columns: Columns) -> Meaning:
     return meaning_of(item, columns) or (meaning_of(listed, columns) if listed is not None else None)
 
 
-def _listed(select: Select, columns: Columns, stars: Columns) -> Iterator[Column]:
-    """The columns of the select list; `stars`: those that a `*` stands for."""
+def _listed(select: Select, columns: Columns, stars: Columns, own_call: bool) -> Iterator[Column]:
+    """The columns of the select list; `stars`: those that a `*` stands for. own_call: a window(...) in it is the one
+    that puts its rows into windows."""
     for item in select.node.expressions:
         inner = item.unalias()
         if item.is_star:
             yield from under(starred(inner, stars), "")
         else:
             name = item.alias_or_name.lower() if isinstance(item, (exp.Alias, exp.Column, exp.Dot)) else None
-            yield Named(name or None, _meaning(inner, columns))
+            yield Named(name or None, _meaning(inner, columns, own_call))
 
 
-def _meaning(node: exp.Expr, columns: Columns) -> Meaning:
+def _meaning(node: exp.Expr, columns: Columns, own_call: bool) -> Meaning:
     if isinstance(node, exp.Anonymous) and node.name.lower() in WINDOWING:
+        if not own_call:  # of windows below, it makes something else
+            return None
         return next((c.meaning for c in columns if isinstance(c, Named) and c.name == node.name.lower()), None)
     if isinstance(node, exp.Dot) and isinstance(node.this, exp.Anonymous):
-        return part_of(_meaning(node.this, columns), node.expression.name.lower())
+        return part_of(_meaning(node.this, columns, own_call), node.expression.name.lower())
     return meaning_of(node, columns)

@@ -67,7 +67,8 @@ BUCKETS = 1 << 18
 
 @dataclass(frozen=True)
 class Difference:
-    """The rows of one stream that left and came. `oldest`, `newest`: event times of both; `reached`: of what came.
+    """The rows of one stream that left and came. `oldest`, `newest`: event times of both. `latest`: of what came;
+    `reached`: of those among them that an epoch would fold. timeless: how many came without an event time.
 
     each: one row for each of them, with its event time (`_t`). rows: the same with the columns of the rule's frame, if
     those show what is touched: keys, or sessions.
@@ -77,7 +78,9 @@ class Difference:
     came: Digest
     oldest: int | None
     newest: int | None
+    latest: int | None
     reached: int | None
+    timeless: int
     each: DataFrame
     rows: DataFrame | None = None
 
@@ -94,7 +97,7 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, clock_ms:
     check_can_correct(plan, home, head)
     check_sources(plan.rule, home, head)
     differences = {name: _difference(session, plan, home, name, ones, clock_ms) for name, ones in head.deferred.items()}
-    _refuse_ahead(plan, differences, clock_ms)
+    _refuse_dead(plan, differences, clock_ms)
     then = replace(head, entry=Entry(clock_ms, head.entry.offsets))
     correction = Correction(
         rewrites={name: _rewritten(head.deferred[name], one) for name, one in differences.items()},
@@ -177,11 +180,12 @@ def _difference(
     ]
     kept = reduce(DataFrame.unionAll, frames).where("_k")
     whole = scope_of(plan.rule) is Scope.KEYS or plan.rule.query.lone_sessions is not None
-    each = _net(kept, [field.name for field in shape.columns(name)], shape.prefix(name), whole)
+    each = _net(kept, [field.name for field in shape.columns(name)], shape.prefix(name), whole, _folds(plan, name))
     each = each.persist(StorageLevel.MEMORY_AND_DISK)
     found = _measured(each).head()
     assert found is not None
-    times = (found["oldest"], found["newest"], found["reached"])
+    timeless = found["timeless"] if stream.event_time is not None else 0
+    times = (found["oldest"], found["newest"], found["latest"], found["reached"], timeless)
     rows = each.select("row.*").drop(NET) if whole else None
     return Difference(_digest(found, "left"), _digest(found, "came"), *times, each, rows)
 
@@ -194,14 +198,23 @@ def _sides(session: SparkSession, plan: Plan, home: Home, name: str, rewrite: Re
     return sources(plan.rule, home)[name].changes(session, rewrite)
 
 
-def _net(rows: DataFrame, columns: list[str], prefix: str, whole: bool) -> DataFrame:
-    """The rows that left and came, by their hash: how often (NET), and their event time. `whole`: with a `row`."""
+def _folds(plan: Plan, name: str) -> str:
+    """SQL: whether the stream's expectations let an epoch fold a row."""
+    expected = plan.fold.shape.expectations.get(name)
+    left_out = 0 if expected is None else expected.bits("drop") | expected.bits("dead")
+    return f"coalesce(_x & {left_out}L, 0L) = 0"
+
+
+def _net(rows: DataFrame, columns: list[str], prefix: str, whole: bool, folds: str) -> DataFrame:
+    """The rows that left and came, by their hash: how often (NET), and their event time (`_folded`: if `folds`).
+    `whole`: with a `row`."""
     own = StructType([rows.schema[prefix + name] for name in columns])
     hashed = Digesting(own, exact=True).hashed(rows)
     if MUCH < bytes_read(rows) < UNKNOWN:
         hashed = _without_copies(hashed)
     kept = [F.first(F.struct(*map(quoted, rows.columns))).alias("row")] if whole else []
-    each = hashed.groupBy(HASH).agg(F.sum(NET).alias(NET), F.max("_t").alias("_t"), *kept)
+    times = [F.max("_t").alias("_t"), F.max(F.expr(f"CASE WHEN {folds} THEN _t END")).alias("_folded")]
+    each = hashed.groupBy(HASH).agg(F.sum(NET).alias(NET), *times, *kept)
     return each.where(f"{NET} <> 0")
 
 
@@ -221,7 +234,13 @@ def _without_copies(hashed: DataFrame) -> DataFrame:
 
 def _measured(each: DataFrame) -> DataFrame:
     """One row: how many rows left and came, the sums of their hashes, and their event times."""
-    measures = ["min(_t) AS oldest", "max(_t) AS newest", f"max(CASE WHEN {NET} > 0 THEN _t END) AS reached"]
+    measures = [
+        "min(_t) AS oldest",
+        "max(_t) AS newest",
+        f"max(CASE WHEN {NET} > 0 THEN _t END) AS latest",
+        f"max(CASE WHEN {NET} > 0 THEN _folded END) AS reached",
+        f"coalesce(sum(CASE WHEN _t IS NULL THEN greatest({NET}, 0L) END), 0L) AS timeless",
+    ]
     for side, sign in SIDES.items():
         times = f"greatest({NET} * {sign}, 0L)"
         measures.append(f"coalesce(sum({times}), 0L) AS {side}_rows")
@@ -234,15 +253,21 @@ def _digest(found: Any, side: str) -> Digest:
     return digest_of(found[f"{side}_rows"], found[f"{side}_high"], found[f"{side}_low"], {})
 
 
-def _refuse_ahead(plan: Plan, differences: Mapping[str, Difference], clock_ms: int) -> None:
-    """Raise InputFault for a row that came and would be dead in an epoch, because it is too far ahead of the clock."""
+def _refuse_dead(plan: Plan, differences: Mapping[str, Difference], clock_ms: int) -> None:
+    """Raise InputFault for a row that came and would be dead in an epoch, for its event time."""
     latest = latest_times(plan.rule, plan.fold.shape, clock_ms)
     for name, one in differences.items():
-        if one.reached is not None and one.reached > latest[name]:
+        about = f"rule {plan.rule.rule}, stream {name}: a rewrite of the source has brought"
+        ways = f"or give this up with `floodmark correct {plan.rule.rule} --skip`"
+        if one.timeless:
             raise InputFault(
-                f"rule {plan.rule.rule}, stream {name}: a rewrite of the source has brought a row with an event time "
-                "further ahead of the clock than max_ahead allows. No result was changed. Correct the row in the "
-                f"source, raise `max_ahead`, or give this up with `floodmark correct {plan.rule.rule} --skip`"
+                f"{about} {one.timeless} rows without an event time. No result was changed. Correct them in the "
+                f"source, {ways}"
+            )
+        if one.latest is not None and one.latest > latest[name]:
+            raise InputFault(
+                f"{about} a row with an event time further ahead of the clock than max_ahead allows. No result was "
+                f"changed. Correct the row in the source, raise `max_ahead`, {ways}"
             )
 
 
