@@ -140,7 +140,8 @@ def test_values_that_are_no_json(
     assert [row["value"] for row in KafkaSource("s", stream).whole(spark).collect()] == expected
 
 
-BAD = [b"", b"no", b'{"n": "x"}', b"[]", b"5", b"null", b'{"n": 1', b"\xff\xfe"]
+BAD = [b"", b"no", b'{"n": "x"}', b"[]", b"5", b"null", b'{"n": 1', b"\xff\xfe",
+       b'{"n": 1}{"n": 2}', b'{"n": 1}\n{"n": 2}', b'{"n": 1},{"n": 2}', b'{"n": 1} and more']  # fmt: skip
 
 
 def test_what_is_no_row_is_dead_or_stops_the_run(broker: Broker, spark: SparkSession, place: Path, topic: str) -> None:

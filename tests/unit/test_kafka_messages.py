@@ -201,6 +201,16 @@ def test_columns_that_avro_has_not_are_refused_before_anything_is_sent() -> None
         FORMS["avro"].check(ALL)
 
 
+def test_times_beyond_four_digits_of_a_year_are_whole() -> None:
+    """Spark has such times, and Python has not."""
+    days, times = pa.array([2_932_897, -719_163], pa.date32()), [253_402_300_800_000_000, -70_000_000_000_000_000]
+    batch = pa.record_batch({"d": days, "t": pa.array(times, pa.timestamp("us", "UTC"))})
+    assert [json.loads(line) for line in json_lines(batch, columns_of("d DATE, t TIMESTAMP"))] == [
+        {"d": "10000-01-01", "t": "10000-01-01T00:00:00.000000+00:00"},
+        {"d": "0000-12-31", "t": "-0249-10-15T19:33:20.000000+00:00"},
+    ]
+
+
 RULE = """\
 rule: sent
 streams: {events: {delta: /lake/in}}

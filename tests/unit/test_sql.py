@@ -237,6 +237,26 @@ def test_how_far_an_over_reaches_is_known_of_a_star_too() -> None:
         assert [spec.before_us for spec in found.windows if isinstance(spec, WindowSpec)] == [300_000_000]
 
 
+LATER = "BETWEEN {0} AND {0} + INTERVAL '1' HOUR"
+
+
+@pytest.mark.parametrize(
+    ("joined", "reach"),
+    [
+        (f"JOIN others o ON o.ts {LATER.format('f.date')} LEFT JOIN others p ON p.ts = f.date AND p.ts = o.ts", HOUR),
+        (f"JOIN others o ON o.ts {LATER.format('f.date')} SEMI JOIN others p ON p.ts = f.date AND p.ts = o.ts", 0),
+        (f"LEFT JOIN others o ON o.ts {LATER.format('f.date')} LEFT JOIN others p ON p.ts {LATER.format('o.ts')}",
+         2 * HOUR),
+        (f"LEFT JOIN others o ON o.ts {LATER.format('f.date')} JOIN others p ON p.ts {LATER.format('o.ts')}", 2 * HOUR),
+    ],
+)  # fmt: skip
+def test_a_join_is_bounded_by_the_conditions_that_hold_for_its_rows(joined: str, reach: int) -> None:
+    """A LEFT JOIN restricts no rows but its own, and those of later joins that need a row of it."""
+    (spec,) = query(f"SELECT f.date, f.k FROM flights f {joined}").windows
+    assert isinstance(spec, RowSpec)
+    assert spec.before_us + spec.after_us == reach
+
+
 def test_only_a_window_can_be_bounded() -> None:
     with pytest.raises(ValueError, match="windowed"):
         bounded("SELECT k FROM flights")

@@ -379,6 +379,14 @@ APART = {
         f"SELECT 1 FROM flights f §JOIN others o ON {NEAR} JOIN plain p ON p.k = f.k",
         "p has no event time",
     ),
+    "a bound in the ON of a LEFT JOIN alone": (
+        "SELECT 1 FROM flights f §JOIN others o ON o.k = f.k LEFT JOIN others p ON p.ts = f.date AND p.ts = o.ts",
+        "JOIN of o with no bound",
+    ),
+    "a bound in the ON of an ANTI JOIN alone": (
+        "SELECT 1 FROM flights f §JOIN others o ON o.k = f.k ANTI JOIN others p ON p.ts = f.date AND p.ts = o.ts",
+        "JOIN of o with no bound",
+    ),
     "the third without a bound": (
         f"SELECT 1 FROM flights f §JOIN others o ON {NEAR} JOIN others p ON p.k = f.k",
         "JOIN of p with no bound",

@@ -79,9 +79,13 @@ def _json_list(array: pa.Array, kind: Type) -> list[Any]:
         same: list[Any] = array.to_pylist()
         return same
     if kind.name in _TIMES:  # a fraction of the time that datetimes take
-        texts = pc.utf8_replace_slice(array.cast(pa.timestamp("us")).cast(pa.string()), 10, 11, "T")
+        plain = array.cast(pa.timestamp("us")).cast(pa.string())
+        texts = pc.replace_substring(plain, " ", "T", max_replacements=1)  # a year may have more than four digits
         written: list[Any] = pc.binary_join_element_wise(texts, _TIMES[kind.name], "").to_pylist()
         return written
+    if kind.name == "date":
+        days: list[Any] = array.cast(pa.string()).to_pylist()
+        return days
     values: list[Any] = array.to_pylist()
     if kind.name in ("float", "double") and pc.all(pc.is_finite(array)).as_py() is not False:
         return values
