@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,16 @@ def test_the_wanted_objects_are_listed(store: ObjectStore) -> None:
     obstore.put(store, "a:b", b"x")
     with pytest.raises(Refused, match="expected file names without colons"):
         names(store)
+
+
+def test_markers_of_folders_are_no_files(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3's console and Hadoop make empty objects `in/` and `in/sub/`, whose last slash the client leaves out."""
+    for path, content in {"a.json": b"x", "empty.json": b"", "sub/b.json": b"x"}.items():
+        obstore.put(store, path, content)
+    there, at = list(obstore.list(store).collect()), datetime(2026, 1, 1, tzinfo=UTC)
+    markers = [{"path": path, "size": 0, "e_tag": "e", "last_modified": at} for path in ("", "sub", "other")]
+    monkeypatch.setattr(ObjectFolder, "_listed", lambda *_: [*markers, *there])
+    assert names(store, recursive=True) == ["a.json", "empty.json", "sub/b.json"]
 
 
 def test_each_object_is_read_once_as_soon_as_it_is_listed(dropped: Dropped) -> None:
