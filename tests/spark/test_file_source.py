@@ -103,6 +103,15 @@ def test_csv_by_its_header_and_dialect(spark: SparkSession, folder: Path) -> Non
     ]
 
 
+def test_a_quote_in_a_csv_value_is_doubled_unless_the_rule_says_otherwise(spark: SparkSession, folder: Path) -> None:
+    """As RFC 4180 has it, and so does whatever writes CSV but Spark."""
+    (folder / "a.csv").write_text('"a ""b"" c",1\n"""",2\n"d\\e",3\n"f,""g""\n",4\n')
+    found = read(spark, folder, format="csv", schema="k STRING, n INT", multiline=True)
+    assert sorted((row.n, row.k) for row in found) == [(1, 'a "b" c'), (2, '"'), (3, "d\\e"), (4, 'f,"g"\n')]
+    (folder / "a.csv").write_text('"a \\"b\\"",1\n')
+    assert [row.k for row in read(spark, folder, format="csv", schema="k STRING, n INT", escape="\\")] == ['a "b"']
+
+
 def test_text_by_line(spark: SparkSession, folder: Path) -> None:
     (folder / "a.txt").write_text("one\n\ntwo")
     assert [row.value for row in read(spark, folder, format="text")] == ["", "one", "two"]

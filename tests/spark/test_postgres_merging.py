@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
@@ -18,13 +19,14 @@ from floodmark.connectors.ports.target import Layout, Operation
 from floodmark.connectors.targets.postgres import target
 from floodmark.connectors.targets.postgres.merging import MANY, Merging
 from floodmark.connectors.targets.postgres.options import WrittenPostgres
+from floodmark.connectors.targets.postgres.reading import read
 from floodmark.connectors.targets.postgres.table import PostgresTable
 from floodmark.connectors.targets.postgres.target import PostgresTarget
 from floodmark.connectors.targets.postgres.types import arrow_type
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import Column, columns_of
-from floodmark.errors import InputFault
+from floodmark.errors import InputFault, Refused, WrongColumn
 
 COLUMNS = columns_of("k STRING, n INT, v INT")
 KEYS = ("a", "b", "B", "ä", "", None)
@@ -192,6 +194,42 @@ def test_null_is_a_value_in_any_part_of_a_key(server: Server, place: Path, uniqu
     merged.send([((*key, 2, 2), i == 1) for i, key in enumerate(PARTS[:3])])
     found = server.ask(f"SELECT k, part, n FROM {merged.table}")
     assert sorted(found, key=repr) == sorted([(None, "x", 2), (None, None, 2), ("y", "x", 1), (None, "z", 1)], key=repr)
+
+
+def test_what_a_trigger_refuses_is_a_row_whatever_its_sqlstate(server: Server, place: Path) -> None:
+    refuse = (
+        "CREATE FUNCTION refuse_{0}() RETURNS trigger AS $$ BEGIN IF NEW.n = 3 THEN "
+        "RAISE EXCEPTION 'no threes' USING ERRCODE = 'U0001'; END IF; RETURN NEW; END $$ LANGUAGE plpgsql; "
+        "CREATE TRIGGER refuse BEFORE INSERT ON {0} FOR EACH ROW EXECUTE FUNCTION refuse_{0}()"
+    )
+    merged = Merged(server, place.name[:8], "k text, n int, v int, UNIQUE (k)", None, also=refuse)
+    merged.send([(("a", 1, 1), False)])
+    with pytest.raises(InputFault, match="no threes"):
+        merged.send([(("b", 3, 1), False)])
+
+
+def test_what_no_retry_mends_is_refused(server: Server, place: Path) -> None:
+    made = "k text, n int GENERATED ALWAYS AS (1) STORED, v int, UNIQUE (k)"
+    with pytest.raises(Refused, match=r"the server refuses: .*generated column"):
+        Merged(server, place.name[:8], made, None).send([(("a", 1, 1), False)])
+    long = columns_of(f"k STRING, {'n' * 64} INT")
+    with pytest.raises(WrongColumn, match="names of columns of at most 63 bytes"):
+        Merged(server, place.name[8:16], "", None, long)
+
+
+def test_values_are_read_back_as_they_are() -> None:
+    """A NULL alone is an empty line, a DECIMAL no float, a key of a MAP text."""
+    cases: dict[str, tuple[bytes, list[Any]]] = {
+        "STRING": (b'a\n\n""\n', ["a", None, ""]),
+        "ARRAY<DECIMAL(38,10)>": (
+            b'"[1234567890123456789.1234567891,null]"\n',
+            [[Decimal("1234567890123456789.1234567891"), None]],
+        ),
+        "MAP<BOOLEAN, INT>": (b'"{""True"": 1}"\n', [[(True, 1)]]),
+    }
+    for kind, (text, values) in cases.items():
+        (batch,) = read([line + b"\n" for line in text.splitlines()], columns_of(f"c {kind}"))
+        assert batch.column("c").to_pylist() == values
 
 
 def test_keys_alone_are_merged(server: Server, place: Path) -> None:

@@ -132,9 +132,9 @@ class WrittenFiles(Written):
         Text | None, Field(description="what separates the values of a CSV record; default: a comma")
     ] = None
     quote: Annotated[Text | None, Field(description="what encloses a CSV value; default: a double quote")] = None
-    escape: Annotated[Text | None, Field(description="what escapes a quote in a CSV value; default: a backslash")] = (
-        None
-    )
+    escape: Annotated[
+        Text | None, Field(description="what escapes a quote in a CSV value; default: another quote (RFC 4180)")
+    ] = None
     comment: Annotated[Text | None, Field(description="CSV lines that start with this character are left out")] = None
     null_value: Annotated[Text | None, Field(description="the text of a CSV value that is NULL; default: nothing")] = (
         None
@@ -179,5 +179,6 @@ class WrittenFiles(Written):
     @property
     def for_spark(self) -> dict[str, str]:
         """The dialect, as options of Spark's reader."""
-        given = ((name, getattr(self, key)) for key, name in _FOR_SPARK.items())
+        doubled = {"escape": self.quote or '"'} if self.format == "csv" and not self.escape else {}
+        given = [*((name, getattr(self, key)) for key, name in _FOR_SPARK.items()), *doubled.items()]
         return {name: str(value).lower() if value is True else value for name, value in given if value}
