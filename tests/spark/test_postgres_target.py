@@ -477,6 +477,27 @@ DONE_TO_TARGETS = {  # the table, what somebody did, and what is said of it
 }
 
 
+def test_two_sinks_by_two_names_of_one_database_do_not_share_a_table(
+    spark: SparkSession, server: Server, place: Path
+) -> None:
+    flow = Flow(place, "twice", sql=f"SELECT {COLUMNS} FROM events", stream={"lateness": None})
+    flow.settings = {
+        "sinks": [
+            {"postgres": {"connection": name, "table": "shared"}, "name": name, "where": f"n {how} 1"}
+            for name, how in (("shop", "="), ("other", "<>"))
+        ]
+    }
+    flow.arrive([event(1, n=1), event(2, n=2)])
+    run(spark, flow)
+    flow.write_rule()
+    shop = Shop(server, place, flow)
+    shop.relays = Relays(flow.name, flow.root, {f"FLOODMARK_CONN_{name}": shop.uri for name in ("SHOP", "OTHER")})
+    assert shop.relays.ship("--target", "shop").code == 0
+    done = shop.relays.ship("--target", "other")
+    assert (done.code, "found the one of sink postgres://shop/public.shared" in done.said) == (2, True), done.said
+    assert [n for *_, n in shop.rows("shared")] == [1]
+
+
 @pytest.mark.parametrize(
     ("table", "change", "said"),
     [

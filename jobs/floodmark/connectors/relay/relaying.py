@@ -28,7 +28,7 @@ from floodmark.core.rules.kinds import sink_kind, targets
 from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.tablenames import about_sink
-from floodmark.errors import Fenced, InputFault, LedgerBroken, Refused, Undeliverable
+from floodmark.errors import Fenced, InputFault, LedgerBroken, NotOwned, Refused, Undeliverable
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
@@ -113,6 +113,7 @@ class Relay:
         self._folder, self._ledger_at = cast("Path", home.outbox(sink)), home.ledger
         self._target = target_of(sink, self._folder)
         self._aside, self._refused = Aside(str(sink.address), self._folder), set[tuple[int, int]]()
+        self._twins = {str(one.address): cast("Path", home.outbox(one)) for one in targets(rule) if _alike(one, sink)}
 
     def __enter__(self) -> Relay:
         return self
@@ -160,6 +161,8 @@ class Relay:
         position = self._target.claim(ledger.id, self._layout)
         rows = _rows_behind(self._target, position, ledger)
         known = recall(self._folder).position
+        if known is None:
+            self._refuse_shared(position)
         if known is not None and known.ledger == position.ledger and known.seq > position.seq and not self._resend:
             raise LedgerBroken(
                 about_sink(
@@ -170,6 +173,18 @@ class Relay:
                 )
             )
         return position, rows
+
+    def _refuse_shared(self, position: Position) -> None:
+        """Raise NotOwned if the position is that of another sink, whose connection leads to the same place."""
+        for address, folder in self._twins.items():
+            if position.seq and recall(folder).position == position:
+                raise NotOwned(
+                    about_sink(
+                        self._target.address,
+                        f"expected a target of its own, found the one of sink {address}: both lead to the same place. "
+                        "Name another table or topic, or have one sink with the rows of both",
+                    )
+                )
 
     @cached_property
     def _layout(self) -> Layout:
@@ -245,6 +260,12 @@ class Relay:
         columns += [DELETE_COLUMN] if self._layout.key else []
         found = self._aside.rows(one.again, columns) if one.again else rows_of(self._folder, one.commit, columns)
         return without(found, left_out) if left_out else found
+
+
+def _alike(one: Sink, other: Sink) -> bool:
+    """Whether two sinks of a kind differ by the name of their connection alone."""
+    places = (str(sink.address).partition("://")[2].partition("/")[2] for sink in (one, other))
+    return one.kind == other.kind and one.address != other.address and next(places) == next(places) != ""
 
 
 def _token(one: Portion) -> str:

@@ -28,8 +28,9 @@ FAILED = "_floodmark_failed"  # the column of the number, beside a row's own col
 SAMPLE = 3  # rows in a message
 ROW = 400  # characters of a row in a message
 WAY_OUT = (
-    "Nothing of the epoch was written, and running again will not help. Fix the source of such rows, or change the "
-    "expectation (another check, or another `on_fail`): the rule then continues where it stopped"
+    "Nothing of the epoch was written, and running again will not help. Change the expectation (another check, or "
+    "`on_fail: dead`, which sets such rows aside): the rule then continues where it stopped. To change or delete rows "
+    "in the source does not help, because they are read as they came"
 )
 
 
