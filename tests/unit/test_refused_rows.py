@@ -264,3 +264,30 @@ def test_many_rows_are_replayed_by_several_rows_of_the_ledger(place: Path, monke
     assert (found["rows"], sorted(one["_replayed"] for one in found["shown"])) == (3, [4, 4, 5])
     dry = CliRunner().invoke(app, ["undelivered", "replay", "refused", "--dry-run", "--json", *folders])
     assert (json.loads(dry.stdout)["rows"], json.loads(dry.stdout)["done"]) == (0, True)
+
+
+def outbox(place: Path, **columns: pa.Array) -> Aside:
+    """The refused rows of a target whose outbox has these columns."""
+    folder = place / "outbox" / "t"
+    write_deltalake(str(folder), pa.table(columns), mode="overwrite", schema_mode="overwrite")
+    return Aside("postgres://shop/t", folder)
+
+
+def test_refused_rows_of_before_a_reset_have_the_columns_of_now(tmp_path: Path) -> None:
+    aside = outbox(tmp_path, n=pa.array([1], pa.int64()))
+    aside.add([refusal(2, 7)])
+    aside = outbox(tmp_path, n=pa.array([1], pa.int64()), k=pa.array(["a"]))
+    [batch] = aside.rows([(2, 7)], ["k", "n"])
+    assert batch.to_pylist() == [{"k": None, "n": 7}]
+    rows = pa.table({"n": pa.array([8], pa.int64()), "k": ["b"]})
+    aside.add([Refusal(Position("l", 1, "t", 4, 3, "h"), rows, {0: "r"})])
+    assert [batch.to_pylist() for batch in aside.rows([(3, 0)], ["k", "n"])] == [[{"k": "b", "n": 8}]]
+
+
+def test_refused_rows_of_another_type_are_kept_beside_those_of_before(tmp_path: Path) -> None:
+    outbox(tmp_path, n=pa.array([1], pa.int64())).add([refusal(2, 7)])
+    aside = outbox(tmp_path, n=pa.array(["x"]))
+    aside.add([Refusal(Position("l", 1, "t", 4, 3, "h"), pa.table({"n": ["x"]}), {0: "r"})])
+    assert [batch.to_pylist() for batch in aside.rows([(3, 0)], ["n"])] == [[{"n": "x"}]]
+    older = DeltaTable(str(tmp_path / "undelivered" / "t-until-2")).to_pyarrow_table()
+    assert pa.table(older)["n"].to_pylist() == [7]

@@ -121,8 +121,9 @@ class LocalFolder:
         """Whether it is a link to a folder that is listed without it, or that holds this one."""
         if not folder.is_symlink():
             return False
-        root, place = self._root.resolve(), Path(folder.path).resolve()
-        return place.is_relative_to(root) or root.is_relative_to(place)
+        path = Path(folder.path)
+        place = path.resolve()
+        return place.is_relative_to(self._root.resolve()) or path.parent.resolve().is_relative_to(place)
 
     def present(self, paths: Iterable[str]) -> dict[str, File]:
         found = ((path, self._at(path)) for path in paths)

@@ -56,10 +56,7 @@ _ALSO = {
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Of the years 1 to 9999, in microseconds: no time of a result lies beyond them.
-_LEAST, _MOST = -62_135_596_800_000_000, 253_402_300_799_999_999
-
-
+_LEAST, _MOST = -62_135_596_800_000_000, 253_402_300_799_999_999  # the years 1 to 9999, which Python has
 _SIZE = re.compile(r"(?<=^character varying)\(\d+\)$")
 
 
@@ -82,10 +79,11 @@ def holds(there: str, wanted: str) -> bool:
 
 
 def time_text(micros: int) -> str:
-    """An instant, in microseconds since 1970, as a literal of any type of time; one beyond the years 1 to 9999 as the
-    first or the last of these."""
-    at = min(max(micros, _LEAST), _MOST)
-    return (_EPOCH + timedelta(microseconds=at)).isoformat()
+    """An instant, in microseconds since 1970, as a literal of any type of time; one beyond the years 1 to 9999 as
+    infinity."""
+    if not _LEAST <= micros <= _MOST:
+        return "infinity" if micros > 0 else "-infinity"
+    return (_EPOCH + timedelta(microseconds=micros)).isoformat()
 
 
 def arrow_type(kind: Type) -> pa.DataType:
