@@ -103,14 +103,13 @@ class Aside:
 
     def _make_room(self) -> None:
         """Give the table another name if rows of now do not fit it: a reset has given a column another type."""
-        table, now = self.table(), {field.name: field.type for field in self._schema}
-        there = {} if table is None else {one.name: one.type for one in _arrow(table.schema().to_json())}
-        if any(now[name] != kind for name, kind in there.items() if name in now):
-            until = self._newest()
-            self.folder.rename(self.folder.with_name(f"{self.folder.name}-until-{until}"))
+        import pyarrow as pa
 
-    def _newest(self) -> int:
-        return max((seq for seq, _ in self.ids()), default=0)
+        table, now = self.table(), {field.name: field.type for field in self._schema}
+        there = [] if table is None else pa.schema(table.schema().to_arrow())
+        if any(now.get(one.name, one.type) != one.type for one in there):
+            newest = max((seq for seq, _ in self.ids()), default=0)
+            self.folder.rename(self.folder.with_name(f"{self.folder.name}-until-{newest}"))
 
     @cached_property
     def _fields(self) -> str:
@@ -125,7 +124,10 @@ class Aside:
 
     @property
     def _schema(self) -> pa.Schema:
-        return _arrow(self._fields)
+        import pyarrow as pa
+        from deltalake import Schema
+
+        return pa.schema(Schema.from_json(self._fields).to_arrow())
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -133,13 +135,6 @@ class Aside:
         with self.folder.with_name(f"{self.folder.name}.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-
-
-def _arrow(fields: str) -> pa.Schema:
-    import pyarrow as pa
-    from deltalake import Schema
-
-    return pa.schema(Schema.from_json(fields).to_arrow())
 
 
 def _as_now(rows: pa.Table, schema: pa.Schema) -> pa.Table:

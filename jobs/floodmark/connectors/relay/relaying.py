@@ -161,7 +161,7 @@ class Relay:
         position = self._target.claim(ledger.id, self._layout)
         rows = _rows_behind(self._target, position, ledger)
         known = recall(self._folder).position
-        if known is None:
+        if known is None and position.seq:
             self._refuse_shared(position)
         if known is not None and known.ledger == position.ledger and known.seq > position.seq and not self._resend:
             raise LedgerBroken(
@@ -177,7 +177,7 @@ class Relay:
     def _refuse_shared(self, position: Position) -> None:
         """Raise NotOwned if the position is that of another sink, whose connection leads to the same place."""
         for address, folder in self._twins.items():
-            if position.seq and recall(folder).position == position:
+            if recall(folder).position == position:
                 raise NotOwned(
                     about_sink(
                         self._target.address,

@@ -46,8 +46,8 @@ def touched_interval(rule: Rule, times: Sequence[tuple[int, int]], needed: int |
     found = [_touched(windows, reach, oldest, newest) for oldest, newest in times]
     whole = Interval.of(rule, found[0][0], max(end for _, end in found), final=True)
     # How far its last windows reach beyond an interval differs between intervals if sizes do not divide each other.
-    over = [windows.end_of(end) - end for _, end in found] if windows else [0]
-    whole = replace(whole, high=whole.high + max(over) - (windows.end_of(whole.end) - whole.end if windows else 0))
+    beyond = max(windows.end_of(end) - end for _, end in found) if windows else 0
+    whole = replace(whole, high=whole.end + beyond + reach.after_us)
     gaps = [] if needed is None else _gaps(found, windows, needed - (whole.high - whole.end))
     return replace(whole, gaps=_widest(gaps))
 

@@ -58,13 +58,15 @@ def _readable(value: str) -> str:
 
 
 def _partitions(value: str) -> str:
-    nested = [column.name for column in columns_of(declared_columns(value)) if column.type.name not in _ATOMIC]
+    declared = declared_columns(value)
+    columns = columns_of(declared)
+    nested = [column.name for column in columns if column.type.name not in _ATOMIC]
     if nested:
         raise ValueError(f"expected types that a folder's name can have, found another at {nested[0]}")
-    hidden = [column.name for column in columns_of(declared_columns(value)) if column.name.startswith(("_", "."))]
+    hidden = [column.name for column in columns if column.name.startswith(("_", "."))]
     if hidden:
         raise ValueError(f"expected names without _ or . in front, whose folders are not read, found {hidden[0]}")
-    return declared_columns(value)
+    return declared
 
 
 def _settle(value: str) -> str:

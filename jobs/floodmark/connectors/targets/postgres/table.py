@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from floodmark.connectors.sources.postgres.options import MOST
 from floodmark.connectors.targets.postgres import statements as sql
 from floodmark.connectors.targets.postgres.types import holds, pg_type
 from floodmark.core.text.tablenames import about_sink
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     import psycopg
 
     from floodmark.connectors.ports.target import Layout
-
-
-MOST = 63  # bytes of a name
 
 
 class PostgresTable:

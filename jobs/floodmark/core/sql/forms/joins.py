@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from operator import itemgetter
 
 from sqlglot import exp
@@ -194,10 +194,10 @@ def _distances(select: Select, columns: Sequence[Columns], clocks: Sequence[_Clo
     joined = range(1, len(select.reads))
     optional = frozenset(number for number in joined if side_of(select.reads[number].join) in ("left", "anti"))
     always = _matched(compared, frozenset(joined) - optional, optional)
+    closed = cache(lambda numbers: _closed(clocks, [one for one in compared if one.number in numbers]))
     found: _Distances = {}
     for a, b in itertools.product(clocks, repeat=2):
-        numbers = _matched(compared, always | ({a.read, b.read} & optional), optional)
-        found[a, b] = _closed(tuple(clocks), tuple(one for one in compared if one.number in numbers))[a, b]
+        found[a, b] = closed(_matched(compared, always | ({a.read, b.read} & optional), optional))[a, b]
     return found
 
 
@@ -232,7 +232,6 @@ def _matched(compared: Sequence[_Compared], numbers: frozenset[int], optional: f
     return numbers if more == numbers else _matched(compared, more, optional)
 
 
-@lru_cache(maxsize=256)
 def _closed(clocks: Sequence[_Clock], compared: Sequence[_Compared]) -> _Distances:
     """The distance between each two event times that follows from all these together."""
     known: _Distances = {(a, b): 0.0 if a == b else math.inf for a in clocks for b in clocks}

@@ -42,7 +42,7 @@ from floodmark.core.rules.checks.recomputing import Scope, scope_of
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import InputFault
 from floodmark.ledger.home import Home
-from floodmark.spark.read.batch import NO_LIMIT, latest_times
+from floodmark.spark.read.batch import BY_EXPECTATION, NO_LIMIT, latest_times
 from floodmark.spark.read.digesting import HASH, Digesting
 from floodmark.spark.read.frames import tagged
 from floodmark.spark.read.narrowing import narrowed
@@ -201,7 +201,7 @@ def _sides(session: SparkSession, plan: Plan, home: Home, name: str, rewrite: Re
 def _folds(plan: Plan, name: str) -> str:
     """SQL: whether the stream's expectations let an epoch fold a row."""
     expected = plan.fold.shape.expectations.get(name)
-    left_out = 0 if expected is None else expected.bits("drop") | expected.bits("dead")
+    left_out = 0 if expected is None else sum(map(expected.bits, BY_EXPECTATION.values()))
     return f"coalesce(_x & {left_out}L, 0L) = 0"
 
 

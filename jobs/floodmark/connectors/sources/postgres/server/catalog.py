@@ -22,10 +22,11 @@ _TABLE = """
 SELECT (SELECT system_identifier::text FROM pg_control_system()), current_database(), c.oid::bigint, c.relkind::text,
   c.relreplident::text, c.reltuples::float8, pg_relation_size(c.oid), has_table_privilege(c.oid, 'SELECT'),
   row_security_active(c.oid), c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid),
-  storage, concat_ws(' ', c.relpersistence, c.relam::oid,
+  {storage}, concat_ws(' ', c.relpersistence, c.relam::oid,
     (SELECT md5(string_agg(concat_ws(' ', attnum, attname, atttypid, atttypmod, a.xmin), ',' ORDER BY attnum))
      FROM pg_attribute a WHERE attrelid = c.oid AND attnum > 0))
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"""
+_ASKED = _TABLE.replace("{storage}", STORAGE.format(oid="c.oid")).encode()
 _COLUMNS = """
 SELECT attname::text, atttypid::bigint, atttypmod, attgenerated <> '', coalesce(attnum = ANY(k.indkey), false)
 FROM pg_attribute a LEFT JOIN pg_index k ON k.indrelid = a.attrelid AND k.indisprimary
@@ -84,7 +85,7 @@ def table(connection: psycopg.Connection[Any], about: str, named: str) -> Table:
         found = connection.info.server_version // 10_000
         raise Refused(f"{about}: expected PostgreSQL 13 or newer, found {found}. Upgrade the server")
     schema, _, name = named.partition(".")
-    row = connection.execute(_TABLE.replace("storage", STORAGE.format(oid="c.oid")).encode(), (schema, name)).fetchone()
+    row = connection.execute(_ASKED, (schema, name)).fetchone()
     if row is None:
         raise NotThereYet(
             f"{about}, database {connection.info.dbname}: expected table {named}, found none: create it, or correct "

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-MOST = 63
+from floodmark.connectors.sources.postgres.options import MOST
 
 
 @dataclass(frozen=True)
