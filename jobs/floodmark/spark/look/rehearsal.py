@@ -18,6 +18,7 @@ from floodmark.ledger.home import Home
 from floodmark.spark.read.batch import Batch, Limits, latest_times
 from floodmark.spark.read.replaying import replayed
 from floodmark.spark.rule.analysis import analyse
+from floodmark.spark.rule.backfill.rereading import PastRows
 from floodmark.spark.session.faults import explained
 
 
@@ -38,7 +39,9 @@ def rehearse(
         place = Home(home, rule.rule)
         session, plan = analyse(root, rule, place, head)
         shape, clock = plan.fold.shape, int(time.time() * 1000)
-        frame = replayed(session, rule, shape, place.dead, head, wanted(head), clock * 1000)
+        dead = PastRows(session, plan, place, head, head.is_rewritten).dead
+        assert dead is not None
+        frame = replayed(rule, shape, dead, head, wanted(head), clock * 1000)
         latest = latest_times(rule, shape, clock)
         batch = Batch(frame, rule, shape, Limits(rule.late_below(head.watermark), latest))
         found = [row.asDict(recursive=True) for row in batch.classified().limit(rows).collect()]

@@ -17,19 +17,22 @@ from floodmark.spark.read.frames import tagged
 from floodmark.spark.read.shape import Shape
 
 
-def count(session: SparkSession, dead: str, head: Head, replay: Replay) -> int:
-    """How many rows the replay reads. Raises Refused if a condition names an unknown column."""
+def dead_rows(session: SparkSession, address: str) -> DataFrame:
+    """All rows of a dead table, with its own columns."""
+    return session.read.format("delta").load(address)
+
+
+def count(dead: DataFrame, head: Head, replay: Replay) -> int:
+    """How many rows of the dead table the replay reads. Raises Refused if a condition names an unknown column."""
     try:
-        return _rows(session, dead, head, replay).count()
+        return _rows(dead, head, replay).count()
     except AnalysisException as fault:
         raise _unknown(fault) from fault
 
 
-def replayed(
-    session: SparkSession, rule: Rule, shape: Shape, dead: str, head: Head, replay: Replay, clock: int
-) -> DataFrame:
-    """The rule's frame over the rows of a replay. `dead`: the dead table's address."""
-    rows = _rows(session, dead, head, replay)
+def replayed(rule: Rule, shape: Shape, dead: DataFrame, head: Head, replay: Replay, clock: int) -> DataFrame:
+    """The rule's frame over the rows of a replay. `dead`: the rows of the dead table, or some of them."""
+    rows = _rows(dead, head, replay)
     try:
         frames = [
             tagged(
@@ -51,10 +54,9 @@ def _unknown(fault: AnalysisException) -> Refused:
     return Refused(f"--where and --set read the columns of the dead rows (`floodmark dead list` shows them): {line}")
 
 
-def _rows(session: SparkSession, dead: str, head: Head, replay: Replay) -> DataFrame:
+def _rows(dead: DataFrame, head: Head, replay: Replay) -> DataFrame:
     """The rows of a replay. It excludes rows that later epochs quarantine, so a retry reads the same ones."""
-    rows = session.read.format("delta").load(dead)
-    return rows.where(wanted(replay, head.replays.values(), head.lost))
+    return dead.where(wanted(replay, head.replays.values(), head.lost))
 
 
 def _corrected(rows: DataFrame, stream: Stream, shape: Shape, name: str, replay: Replay) -> list[Column]:

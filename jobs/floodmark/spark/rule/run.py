@@ -41,6 +41,7 @@ from floodmark.spark.rule.analysis import analyse
 from floodmark.spark.rule.backfill import backfilling, bykey, correcting, everything, rehearsing, sessions
 from floodmark.spark.rule.backfill.backfilling import BackfillResult, Recomputed
 from floodmark.spark.rule.backfill.rehearsing import Rehearsed
+from floodmark.spark.rule.backfill.rereading import PastRows
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import Report, RunReport
 from floodmark.spark.rule.generation import Plan
@@ -163,8 +164,10 @@ class RuleRun:
             held.recover(go_on=False)
             session, plan = held.fit_to_go_on()
             replay = wanted(held.head)
-            if replaying.count(session, self._home.dead, held.head, replay):
+            past = PastRows(session, plan, self._home, held.head, held.head.is_rewritten)
+            if past.dead is not None and replaying.count(past.dead, held.head, replay):
                 held.drainer.drain(session, plan, only_open=True, replay=replay)
+            past.release()
             self._report.head = held.head
         return self._report
 

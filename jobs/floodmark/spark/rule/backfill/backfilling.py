@@ -48,7 +48,7 @@ from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.expectationchecks import check_results
 from floodmark.spark.rule.backfill import asread
 from floodmark.spark.rule.backfill.asread import Input
-from floodmark.spark.rule.backfill.rereading import at_hand, living_in, read_rows, restated_rows, spelt
+from floodmark.spark.rule.backfill.rereading import PastRows, at_hand, restated_rows, spelt
 from floodmark.spark.rule.backfill.taking import taken
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.generation import Plan, sites_of
@@ -96,33 +96,26 @@ class Correction:
 def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
     """The results of an interval as of the head. Raises InputFault if the SQL fails on one of its rows."""
     check_sources(plan.rule, home, head)
-    return computed(session, plan, home, head, interval, pinned_now(plan.rule))
+    return computed(PastRows(session, plan, home, head, head.is_rewritten), interval, pinned_now(plan.rule))
 
 
 def computed(
-    session: SparkSession,
-    plan: Plan,
-    home: Home,
-    head: Head,
-    interval: Interval,
-    lookups: dict[str, Pinned],
-    correction: Correction | None = None,
+    past: PastRows, interval: Interval, lookups: dict[str, Pinned], correction: Correction | None = None
 ) -> Recomputed:
-    """The results of an interval from the sources at the head's offsets, whatever the ledger's own head.
+    """The results of an interval from the rows of the past, whatever the ledger's own head.
 
     lookups: the versions of lookup tables to read, unless the interval is of what each epoch has read.
     """
+    session, plan, home, head = past.session, past.plan, past.home, past.head
     low = None if interval.low == interval.begin else interval.low
     span = Restated(
         begin=interval.begin, end=interval.end, low=low, high=interval.high, upto=head.epoch, gaps=interval.gaps
     )
-    held: list[DataFrame] = []
-    changed = correction is not None or head.is_rewritten
 
     def read(epochs: SameVersions | None) -> tuple[Batch, dict[str, Counts]]:
-        found = at_hand(read_rows(session, plan, home, head, span, epochs))
-        held.append(found)
-        return living_in(found, session, plan, home, head, span, changed, epochs)
+        found = at_hand(past.in_span(span, epochs))
+        past.held.append(found)
+        return past.living_in(found, span, epochs)
 
     of = asread.read_input(plan, home, head, interval, lookups, read)
     results = check_results(_results(session, plan, of, interval), plan.expectations, plan.rule.rule, session)
@@ -150,7 +143,7 @@ def computed(
         then=of.then,
     )
     replaced = _spans(plan, intent, sinks)
-    return Recomputed(session, plan, intent, sinks, found, replaced, [*held, rows, *state.values()])
+    return Recomputed(session, plan, intent, sinks, found, replaced, [*past.held, rows, *state.values()])
 
 
 def intended(
@@ -180,7 +173,8 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Reco
     interval = Interval(*bounds, column, windows, final=True, gaps=recorded.gaps, then=then)
     check_sources(plan.rule, home, head)  # epochs may have come between, and have read more than the backfill
     correction = correction_of(recorded) if recorded.rewrites else None
-    found = computed(session, plan, home, head_of(recorded, head), interval, recorded.lookups, correction)
+    past = PastRows(session, plan, home, head_of(recorded, head), correction is not None or head.is_rewritten)
+    found = computed(past, interval, recorded.lookups, correction)
     return as_intended(recorded, found)
 
 

@@ -28,7 +28,7 @@ from floodmark.spark.read.batch import NO_LIMIT, Batch, Limits
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.expectationchecks import check_results
 from floodmark.spark.rule.backfill.backfilling import Correction, Recomputed, intended
-from floodmark.spark.rule.backfill.rereading import read_all, read_rows
+from floodmark.spark.rule.backfill.rereading import PastRows
 from floodmark.spark.rule.backfill.taking import keys_for, merged
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.generation import Plan
@@ -38,59 +38,38 @@ from floodmark.spark.write.replacing import OfKeys
 def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
     """The results of all keys that have rows in the interval, as of the head. Raises as `computed`."""
     check_sources(plan.rule, home, head)
-    return of_interval(session, plan, home, head, interval.begin, interval.end)
+    return of_interval(PastRows(session, plan, home, head, head.is_rewritten), interval.begin, interval.end)
 
 
-def of_interval(
-    session: SparkSession,
-    plan: Plan,
-    home: Home,
-    head: Head,
-    begin: int,
-    end: int,
-    recorded: Backfill | None = None,
-) -> Recomputed:
+def of_interval(past: PastRows, begin: int, end: int, recorded: Backfill | None = None) -> Recomputed:
     """The same, whatever the ledger's own head. `recorded`: the intent, if it is computed again."""
-    span = Restated(begin=begin, end=end, high=end, upto=head.epoch)
-    return _computed(session, plan, home, head, read_rows(session, plan, home, head, span), span, None, recorded)
+    span = Restated(begin=begin, end=end, high=end, upto=past.head.epoch)
+    return _computed(past, past.in_span(span), span, None, recorded)
 
 
 def computed(
-    session: SparkSession,
-    plan: Plan,
-    home: Home,
-    head: Head,
-    changed: DataFrame,
-    correction: Correction,
-    recorded: Backfill | None = None,
+    past: PastRows, changed: DataFrame, correction: Correction, recorded: Backfill | None = None
 ) -> Recomputed:
-    """What the keys of rows that left and came (`changed`) have, by the sources at the head's offsets.
+    """What the keys of rows that left and came (`changed`) have, by the rows of the past.
 
     recorded: the intent, if it is computed again. Raises InputFault if the SQL fails on one of their rows, or several
     results have one key.
     """
-    span = Restated(begin=0, end=0, high=0, upto=head.epoch)  # time does not bound it
-    return _computed(session, plan, home, head, changed, span, correction, recorded)
+    span = Restated(begin=0, end=0, high=0, upto=past.head.epoch)  # time does not bound it
+    return _computed(past, changed, span, correction, recorded)
 
 
 def _computed(
-    session: SparkSession,
-    plan: Plan,
-    home: Home,
-    head: Head,
-    changed: DataFrame,
-    span: Restated,
-    correction: Correction | None,
-    recorded: Backfill | None,
+    past: PastRows, changed: DataFrame, span: Restated, correction: Correction | None, recorded: Backfill | None
 ) -> Recomputed:
+    session, plan, head = past.session, past.plan, past.head
     at = _moment(head)
     touched = _kept(touched_by(session, plan, changed, head))
     sinks = {name_at(head, address): address for address in plan.sinks}
     keys = {name: _kept(keys_for(plan, address, touched)) for name, address in sinks.items()}
     kept = _kept(touched.selectExpr(*state_keys(plan)).distinct()) if plan.fold.tables else touched
     own = _own_rows(plan, kept if plan.fold.tables else None, list(keys.values()), recorded)
-    changed_since = correction is not None or head.is_rewritten
-    batch, counts = read_all(session, plan, home, head, changed_since, own.of)
+    batch, counts = past.living(own.of)
     folded = plan.fold.of_keys(batch, kept, session, at)
     results = check_results(folded.output, plan.expectations, plan.rule.rule, session)
     assert results.rows is not None
@@ -119,7 +98,7 @@ def _computed(
         of_keys=own.keys is not None,
     )
     replaced = {name: OfKeys(kept) for name in state}
-    held = [touched, kept, *keys.values(), *own.held, *rows.values(), *found.values()]
+    held = [*past.held, touched, kept, *keys.values(), *own.held, *rows.values(), *found.values()]
     return Recomputed(session, plan, intent, sinks, found | state, replaced, held)
 
 

@@ -37,7 +37,7 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Backfill, Replaced, Rewrite, Rewritten
 from floodmark.core.protocol.records.following import after_rewrites
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.watermark import later, merge
+from floodmark.core.protocol.watermark import merge
 from floodmark.core.rules.checks.recomputing import Scope, scope_of
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import InputFault
@@ -55,6 +55,7 @@ from floodmark.spark.rule.backfill.backfilling import (
     correction_of,
     head_of,
 )
+from floodmark.spark.rule.backfill.rereading import PastRows
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.session.jvm import bytes_read, materialised
 
@@ -96,9 +97,10 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, clock_ms:
     """What the deferred rewrites change, as of the head. Raises Refused and InputFault."""
     check_can_correct(plan, home, head)
     check_sources(plan.rule, home, head)
-    differences = {name: _difference(session, plan, home, name, ones, clock_ms) for name, ones in head.deferred.items()}
-    _refuse_dead(plan, differences, clock_ms)
     then = replace(head, entry=Entry(clock_ms, head.entry.offsets))
+    past = PastRows(session, plan, home, then, rewritten=True)
+    differences = {name: _difference(past, name, ones) for name, ones in head.deferred.items()}
+    _refuse_dead(plan, differences, clock_ms)
     correction = Correction(
         rewrites={name: _rewritten(head.deferred[name], one) for name, one in differences.items()},
         state={},
@@ -106,13 +108,13 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, clock_ms:
     )
     scope, lookups = scope_now(plan.rule, head), pinned_now(plan.rule)
     if scope is Scope.KEYS:
-        return _by_key(session, plan, home, then, differences, correction)
-    interval = _touched(session, plan, home, then, differences) if scope is Scope.INTERVAL else None
+        return _by_key(past, differences, correction)
+    interval = _touched(past, differences) if scope is Scope.INTERVAL else None
     if interval is None:
         check_correctable(plan.rule, head, Scope.ALL)
-        return _holding(everything.computed(session, plan, home, then, EVERYTHING, lookups, correction), differences)
+        return _holding(everything.computed(past, EVERYTHING, lookups, correction), differences)
     correction = replace(correction, state=_state_spans(plan, interval, head.watermark))
-    return _holding(computed(session, plan, home, then, interval, lookups, correction), differences)
+    return _holding(computed(past, interval, lookups, correction), differences)
 
 
 def _holding(done: Recomputed, differences: Mapping[str, Difference]) -> Recomputed:
@@ -131,14 +133,15 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Reco
     check_sources(plan.rule, home, head)
     then = head_of(recorded, head)
     if not recorded.rewrites:
-        found = bykey.of_interval(session, plan, home, then, recorded.begin, recorded.end, recorded)
+        past = PastRows(session, plan, home, then, head.is_rewritten)
+        found = bykey.of_interval(past, recorded.begin, recorded.end, recorded)
         return as_intended(recorded, found)
-    clock_ms = then.entry.clock_ms
+    past = PastRows(session, plan, home, then, rewritten=True)
     differences = {
-        name: _difference(session, plan, home, name, _followed(head.deferred.get(name, ()), one), clock_ms)
+        name: _difference(past, name, _followed(head.deferred.get(name, ()), one))
         for name, one in recorded.rewrites.items()
     }
-    return as_intended(recorded, _by_key(session, plan, home, then, differences, correction_of(recorded), recorded))
+    return as_intended(recorded, _by_key(past, differences, correction_of(recorded), recorded))
 
 
 def _rewritten(rewrites: Sequence[Rewrite], found: Difference) -> Rewritten:
@@ -152,34 +155,35 @@ def _followed(deferred: Sequence[Rewrite], recorded: Rewrite) -> Sequence[Rewrit
 
 
 def _by_key(
-    session: SparkSession,
-    plan: Plan,
-    home: Home,
-    then: Head,
+    past: PastRows,
     differences: Mapping[str, Difference],
     correction: Correction,
     recorded: Backfill | None = None,
 ) -> Recomputed:
-    changed = reduce(DataFrame.unionAll, [one.rows for one in differences.values() if one.rows is not None])
-    return _holding(bykey.computed(session, plan, home, then, changed, correction, recorded), differences)
+    changed = _changed(past, differences)
+    return _holding(bykey.computed(past, changed, correction, recorded), differences)
 
 
-def _difference(
-    session: SparkSession, plan: Plan, home: Home, name: str, rewrites: Sequence[Rewrite], clock_ms: int
-) -> Difference:
+def _changed(past: PastRows, differences: Mapping[str, Difference]) -> DataFrame:
+    """The rows that left and came, and what replays have made of these."""
+    rows = reduce(DataFrame.unionByName, [one.rows for one in differences.values() if one.rows is not None])
+    made = past.replays_of(rows)
+    return rows if made is None else rows.unionByName(made)
+
+
+def _difference(past: PastRows, name: str, rewrites: Sequence[Rewrite]) -> Difference:
     """The net of all these rewrites of a stream: a row that one brought and another removed is in neither side."""
+    plan, clock = past.plan, past.head.entry.clock_ms * 1000
     stream, shape = plan.rule.streams[name], plan.fold.shape
-    sides = [
-        side for one in rewrites for side in zip(SIDES.values(), _sides(session, plan, home, name, one), strict=True)
-    ]
+    sides = [side for one in rewrites for side in zip(SIDES.values(), _sides(past, name, one), strict=True)]
     frames = [
-        tagged(narrowed(rows, shape.older.get(name, {})), stream, name, shape, clock_ms * 1000).selectExpr(
+        tagged(narrowed(rows, shape.older.get(name, {})), stream, name, shape, clock).selectExpr(
             "*", f"{sign} AS {NET}"
         )
         for sign, rows in sides
     ]
-    kept = reduce(DataFrame.unionAll, frames).where("_k")
-    whole = scope_of(plan.rule) is Scope.KEYS or plan.rule.query.lone_sessions is not None
+    kept = reduce(DataFrame.unionAll, frames).where("_k OR _e IS NOT NULL")
+    whole = scope_of(plan.rule) is Scope.KEYS or plan.rule.query.lone_sessions is not None or bool(past.head.replays)
     each = _net(kept, [field.name for field in shape.columns(name)], shape.prefix(name), whole, _folds(plan, name))
     each = each.persist(StorageLevel.MEMORY_AND_DISK)
     found = _measured(each).head()
@@ -190,12 +194,12 @@ def _difference(
     return Difference(_digest(found, "left"), _digest(found, "came"), *times, each, rows)
 
 
-def _sides(session: SparkSession, plan: Plan, home: Home, name: str, rewrite: Rewrite) -> tuple[DataFrame, DataFrame]:
+def _sides(past: PastRows, name: str, rewrite: Rewrite) -> tuple[DataFrame, DataFrame]:
     """The rows that left and came, copied ones among them."""
-    foreseen = plan.foreseen.get(name)
+    foreseen = past.plan.foreseen.get(name)
     if foreseen is not None:
         return foreseen.left, foreseen.came
-    return sources(plan.rule, home)[name].changes(session, rewrite)
+    return sources(past.plan.rule, past.home)[name].changes(past.session, rewrite)
 
 
 def _folds(plan: Plan, name: str) -> str:
@@ -271,25 +275,24 @@ def _refuse_dead(plan: Plan, differences: Mapping[str, Difference], clock_ms: in
             )
 
 
-def _touched(
-    session: SparkSession, plan: Plan, home: Home, head: Head, differences: Mapping[str, Difference]
-) -> Interval | None:
+def _touched(past: PastRows, differences: Mapping[str, Difference]) -> Interval | None:
     """The interval of all results that rows which left or came touch; None where it has to be everything."""
-    oldest = min((one.oldest for one in differences.values() if one.oldest is not None), default=None)
-    newest: int | None = None
-    for one in differences.values():
-        newest = later(newest, one.newest)
-    if oldest is None or newest is None:
+    plan, head = past.plan, past.head
+    each = [one.each for one in differences.values()]
+    ends = [at for one in differences.values() for at in (one.oldest, one.newest)]
+    if head.replays:
+        each = [_changed(past, differences)]
+        ends += each[0].selectExpr("min(_t)", "max(_t)").first() or ()
+    known = [at for at in ends if at is not None]
+    if not known:
         return nothing_touched(plan.rule)
-    grain = grain_of(plan.rule, oldest, newest)
-    parts = [one.each.selectExpr(f"(_t - pmod(_t, {grain})) DIV {grain} AS part") for one in differences.values()]
+    grain = grain_of(plan.rule, min(known), max(known))
+    parts = [times.selectExpr(f"(_t - pmod(_t, {grain})) DIV {grain} AS part") for times in each]
     found = {row["part"] for row in reduce(DataFrame.unionAll, parts).distinct().collect()}
     times = times_of(found, grain)
     if plan.rule.query.lone_sessions is not None:
-        (rows,) = (one.rows for one in differences.values())
-        assert rows is not None
-        ends = [at for at in (newest, *head.maxima.values()) if at is not None]
-        return sessions.touched(session, plan, home, head, [(begin, end + 1) for begin, end in times], rows, max(ends))
+        newest = max(at for at in (*known, *head.maxima.values()) if at is not None)
+        return sessions.touched(past, [(begin, end + 1) for begin, end in times], _changed(past, differences), newest)
     needed = plan.fold.needed_from(head.watermark) if plan.fold.tables else NO_LIMIT
     return touched_interval(plan.rule, times, needed)
 

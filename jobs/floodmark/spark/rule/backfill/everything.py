@@ -36,7 +36,7 @@ from floodmark.spark.rule.backfill.backfilling import (
     intended,
     state_in,
 )
-from floodmark.spark.rule.backfill.rereading import read_all, restated_rows
+from floodmark.spark.rule.backfill.rereading import PastRows, restated_rows
 from floodmark.spark.rule.backfill.taking import taken
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.generation import Plan
@@ -47,7 +47,7 @@ from floodmark.spark.write.replacing import Everything
 def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
     """All results as of the head. Raises InputFault if the rule fails on one of the rows."""
     check_sources(plan.rule, home, head)
-    return computed(session, plan, home, head, interval, pinned_now(plan.rule))
+    return computed(PastRows(session, plan, home, head, head.is_rewritten), interval, pinned_now(plan.rule))
 
 
 def recompute(session: SparkSession, plan: Plan, home: Home, head: Head, recorded: Backfill) -> Recomputed:
@@ -55,28 +55,23 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head, recorde
     check_sources(plan.rule, home, head)
     correction = correction_of(recorded) if recorded.rewrites else None
     interval = replace(EVERYTHING, then=bool(recorded.then))
-    found = computed(session, plan, home, head_of(recorded, head), interval, recorded.lookups, correction)
+    past = PastRows(session, plan, home, head_of(recorded, head), correction is not None or head.is_rewritten)
+    found = computed(past, interval, recorded.lookups, correction)
     return as_intended(recorded, found)
 
 
 def computed(
-    session: SparkSession,
-    plan: Plan,
-    home: Home,
-    head: Head,
-    interval: Interval,
-    lookups: dict[str, Pinned],
-    correction: Correction | None = None,
+    past: PastRows, interval: Interval, lookups: dict[str, Pinned], correction: Correction | None = None
 ) -> Recomputed:
-    """All results from the sources at the head's offsets, whatever the ledger's own head. Raises as `compute`.
+    """All results from the rows of the past, whatever the ledger's own head. Raises as `compute`.
 
     lookups: the versions of lookup tables to read, unless the interval is of what each epoch has read.
     """
+    session, plan, home, head = past.session, past.plan, past.home, past.head
     span = Restated(begin=EVERYTHING.begin, end=EVERYTHING.end, high=EVERYTHING.high, upto=head.epoch, whole=True)
-    changed = correction is not None or head.is_rewritten
 
     def read(epochs: SameVersions | None) -> tuple[Batch, dict[str, Counts]]:
-        return read_all(session, plan, home, head, changed, epochs=epochs)
+        return past.living(epochs=epochs)
 
     of = asread.read_input(plan, home, head, interval, lookups, read)
     lookuprows.show(session, plan.rule, lookups, of.batches[0].earliest)
@@ -107,7 +102,7 @@ def computed(
         lookups=lookups,
         then=of.then,
     )
-    held = [rows, *state.values(), *([folded.held] if folded.held is not None else [])]
+    held = [*past.held, rows, *state.values(), *([folded.held] if folded.held is not None else [])]
     return Recomputed(session, plan, intent, sinks, each, dict.fromkeys(each, Everything()), held)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from functools import reduce
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
@@ -16,43 +18,23 @@ from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.lookedup import SameVersions
 from floodmark.core.protocol.records.rows import Counts
-from floodmark.core.rules.rule import Stream
+from floodmark.core.rules.rule import Rule, Stream
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import HistoryGone
 from floodmark.ledger.delta import tables
 from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
 from floodmark.spark.read.batch import NO_LIMIT, Batch, Limits, united
-from floodmark.spark.read.digesting import HASH, Digesting
 from floodmark.spark.read.frames import read_range, tagged
-from floodmark.spark.read.replaying import replayed
+from floodmark.spark.read.replaying import dead_rows
 from floodmark.spark.read.shape import Shape, instant, time_type
+from floodmark.spark.rule.backfill.deadrows import THERE, Originals, of_epochs, replays_of, without
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import bytes_not_passed_over
 
 FEW = 64 << 20  # bytes of files
-TIMES, PLACE = "_floodmark_times", "_floodmark_place"
 TAGS = ("_k", "_t", "_e", "_x", "_m")  # computed for a row, beside its stream and columns
-
-
-def living_in(
-    rows: DataFrame,
-    session: SparkSession,
-    plan: Plan,
-    home: Home,
-    head: Head,
-    span: Restated,
-    corrected: bool,
-    epochs: SameVersions | None = None,
-) -> tuple[Batch, dict[str, Counts]]:
-    """These rows, on which the interval depends, with their counts; dead ones are counted and left out.
-
-    corrected: dead rows may have left a source since. epochs: that have read the rows, if not all have.
-    """
-    dead = None
-    if has_rows(home.dead):
-        dead = quarantined_rows(session, plan, home.dead, head, *_numbers(head, epochs)).where(_within(span))
-    return _living(plan, rows, dead, corrected)
 
 
 def at_hand(rows: DataFrame) -> DataFrame:
@@ -61,54 +43,125 @@ def at_hand(rows: DataFrame) -> DataFrame:
     return kept if bytes_not_passed_over(kept) <= FEW else kept.unpersist()
 
 
-def read_rows(
-    session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated, epochs: SameVersions | None = None
-) -> DataFrame:
-    """The same rows, with the dead ones."""
-    return within(plan, _read(session, plan, home, head, epochs), span)
-
-
 def within(plan: Plan, rows: DataFrame, span: Restated) -> DataFrame:
     """Those of these rows, of the rule's frame, on which the interval depends."""
     return rows.where(_within(span)).where(_stored_within(plan, span))
 
 
-def read_all(
-    session: SparkSession,
-    plan: Plan,
-    home: Home,
-    head: Head,
-    corrected: bool,
-    of: Callable[[DataFrame], DataFrame] = lambda rows: rows,
-    epochs: SameVersions | None = None,
-) -> tuple[Batch, dict[str, Counts]]:
-    """All rows that the generation's epochs have read, likewise. `of`: gives some of them."""
-    dead = None
-    if has_rows(home.dead):
-        dead = of(quarantined_rows(session, plan, home.dead, head, *_numbers(head, epochs)))
-    return _living(plan, of(_read(session, plan, home, head, epochs)), dead, corrected)
+@dataclass(frozen=True)
+class PastRows:
+    """The rows that a generation's epochs up to the head's have read, in the rule's frame, as the sources hold them.
+
+    rewritten: rows may have left a source since. Then neither a dead row counts that has left, nor what a replay made
+    of it. held: frames that are persisted.
+    """
+
+    session: SparkSession
+    plan: Plan
+    home: Home
+    head: Head
+    rewritten: bool
+    held: list[DataFrame] = field(default_factory=list)
+
+    def all(self, epochs: SameVersions | None = None) -> DataFrame:
+        """All of them, dead ones included. epochs: that have read the rows, if not all have."""
+        begin, end = self._entries if epochs is None else (epochs.begin, epochs.end)
+        dead = self.dead
+        replays = [] if dead is None else replays_of(self.plan, dead, self.head, *self._numbers(epochs))
+        read = reread(self.session, self.plan, self.home, begin, end)
+        return reduce(DataFrame.unionByName, [read, *replays])
+
+    def in_span(self, span: Restated, epochs: SameVersions | None = None) -> DataFrame:
+        """Those on which the interval depends."""
+        return within(self.plan, self.all(epochs), span)
+
+    def living_in(
+        self, rows: DataFrame, span: Restated, epochs: SameVersions | None = None
+    ) -> tuple[Batch, dict[str, Counts]]:
+        """These rows, on which the interval depends, with their counts; dead ones are counted and left out."""
+        return self._living(rows, lambda dead: dead.where(_within(span)), epochs)
+
+    def living(
+        self, of: Callable[[DataFrame], DataFrame] = lambda rows: rows, epochs: SameVersions | None = None
+    ) -> tuple[Batch, dict[str, Counts]]:
+        """All rows, likewise. `of`: gives some of them."""
+        return self._living(of(self.all(epochs)), of, epochs)
+
+    def replays_of(self, changed: DataFrame) -> DataFrame | None:
+        """What replays have made of dead rows that are among these rows, which left a source or came."""
+        if not self.head.replays or not has_rows(self.home.dead):
+            return None
+        found = Originals(self.plan, self.head, self._texts, changed, every=True).marked(self._table)
+        made = replays_of(self.plan, found.where(THERE).drop(THERE), self.head, 1, self.head.epoch)
+        return reduce(DataFrame.unionByName, made).where("_k AND _e IS NULL")
+
+    def quarantined(self, table: str, epochs: SameVersions | None = None) -> DataFrame:
+        """The rows of the late or dead table that count, in the rule's frame."""
+        dead = self.dead if table == self.home.dead else None
+        rows = dead_rows(self.session, table) if dead is None else dead
+        return quarantined_rows(self.plan, rows.where(of_epochs(self.head, *self._numbers(epochs))))
+
+    def release(self) -> None:
+        for rows in self.held:
+            rows.unpersist()
+
+    def _living(
+        self, rows: DataFrame, of: Callable[[DataFrame], DataFrame], epochs: SameVersions | None
+    ) -> tuple[Batch, dict[str, Counts]]:
+        dead = None if self.dead is None else of(self.quarantined(self.home.dead, epochs))
+        return _living(self.plan, rows, dead, self.rewritten)
+
+    @property
+    def _entries(self) -> tuple[Entry, Entry]:
+        return Entry.parse(self.head.begun_with.entry), self.head.entry
+
+    def _numbers(self, epochs: SameVersions | None) -> tuple[int, int]:
+        """The first epoch and the last one whose rows are read."""
+        return (1, self.head.epoch) if epochs is None else (epochs.first, epochs.upto)
+
+    @cached_property
+    def dead(self) -> DataFrame | None:
+        """The rows of the dead table that count; None if it has none."""
+        if not has_rows(self.home.dead):
+            return None
+        if not self.rewritten:
+            return self._table
+        read = reread(self.session, self.plan, self.home, *self._entries)
+        found = Originals(self.plan, self.head, self._texts, read).marked(self._table)
+        self.held.append(found.where(THERE).drop(THERE).persist(StorageLevel.MEMORY_AND_DISK))
+        return self.held[-1]
+
+    @property
+    def _table(self) -> DataFrame:
+        return dead_rows(self.session, self.home.dead)
+
+    @property
+    def _texts(self) -> list[tuple[int, Rule]]:
+        return list(texts_of(self.home, self.head))
 
 
-def _read(session: SparkSession, plan: Plan, home: Home, head: Head, epochs: SameVersions | None) -> DataFrame:
-    begin, end = (Entry.parse(head.begun_with.entry), head.entry) if epochs is None else (epochs.begin, epochs.end)
-    replays = reread_replays(session, plan, home, head, *_numbers(head, epochs))
-    return reduce(DataFrame.unionByName, [reread(session, plan, home, begin, end), *replays])
+def texts_of(home: Home, head: Head) -> Iterator[tuple[int, Rule]]:
+    """The texts by which epochs of the generation have run, each with the first epoch that ran by it."""
+    ledger = LedgerReader.load(home.ledger)
+    assert ledger is not None
+    known = None
+    for row in ledger.rows:
+        if row.kind == "intent" and row.generation == head.generation and row.epoch <= head.epoch:
+            body = json.loads(row.body)
+            if body["rule_hash"] != known:
+                known = body["rule_hash"]
+                yield row.epoch, Rule.from_json(body["rule"])
 
 
-def _numbers(head: Head, epochs: SameVersions | None) -> tuple[int, int]:
-    """The first epoch and the last one whose rows are read."""
-    return (1, head.epoch) if epochs is None else (epochs.first, epochs.upto)
-
-
-def _living(plan: Plan, rows: DataFrame, dead: DataFrame | None, corrected: bool) -> tuple[Batch, dict[str, Counts]]:
+def _living(plan: Plan, rows: DataFrame, dead: DataFrame | None, rewritten: bool) -> tuple[Batch, dict[str, Counts]]:
     gone = dict.fromkeys(plan.rule.streams, 0)
     if dead is not None:
         gone = _by_stream(plan, dead)
     if dead is not None and any(gone.values()):
-        left = without(rows, dead, _stopping(plan))
+        left = without(rows, dead, _stopping(plan), TAGS)
         before, after = _by_stream(plan, rows), _by_stream(plan, left)
         found = {name: count - after[name] for name, count in before.items()}
-        if not corrected:
+        if not rewritten:
             _check_all_found(plan, sum(gone.values()), sum(found.values()))
         rows, gone = left, found
     # A row that would be dead now, but was not then, can no longer be quarantined: it stops the backfill.
@@ -181,7 +234,8 @@ def restated_rows(session: SparkSession, plan: Plan, home: Home, head: Head, spa
     """How many of the rows are in the late table."""
     if not has_rows(home.late):
         return dict.fromkeys(plan.rule.streams, 0)
-    return _by_stream(plan, quarantined_rows(session, plan, home.late, head, 1, span.upto).where(_within(span)))
+    late = dead_rows(session, home.late).where(of_epochs(head, 1, span.upto))
+    return _by_stream(plan, quarantined_rows(plan, late).where(_within(span)))
 
 
 def reread(session: SparkSession, plan: Plan, home: Home, begun: Entry, end: Entry) -> DataFrame:
@@ -190,28 +244,15 @@ def reread(session: SparkSession, plan: Plan, home: Home, begun: Entry, end: Ent
     return read_range(session, plan.rule, home, plan.fold.shape, begun, end, end.clock_ms * 1000, {**foreseen})
 
 
-def reread_replays(session: SparkSession, plan: Plan, home: Home, head: Head, first: int, upto: int) -> list[DataFrame]:
-    """The rows of each replay from epoch `first` to `upto`, with the columns of the same frame."""
-    earlier = {epoch: replay for epoch, replay in head.replays.items() if epoch <= upto}
-    found = []
-    for epoch in sorted((one for one in earlier if one >= first), reverse=True):
-        replay = earlier.pop(epoch)
-        before = dataclasses.replace(head, replays=dict(earlier))
-        found.append(replayed(session, plan.rule, plan.fold.shape, home.dead, before, replay, 0))
-    return found
-
-
 def has_rows(table: str) -> bool:
     """Whether a late or dead table has any row: most have none, and its log tells without a Spark job."""
     found = tables.open_table(table)
     return found is not None and not tables.is_empty(found)
 
 
-def quarantined_rows(session: SparkSession, plan: Plan, table: str, head: Head, first: int, upto: int) -> DataFrame:
-    """The rows that epochs from `first` to `upto` quarantined in a late or dead table, with the columns of the same
-    frame. Rows of abandoned epochs, which are in the table too, don't count."""
-    kept = f"_epoch BETWEEN {first} AND {upto}" + "".join(f" AND _epoch <> {epoch}" for epoch in head.lost)
-    rows, shape = session.read.format("delta").load(table).where(kept), plan.fold.shape
+def quarantined_rows(plan: Plan, rows: DataFrame) -> DataFrame:
+    """These rows of a late or dead table, with the columns of the rule's frame."""
+    shape = plan.fold.shape
     frames = []
     for name, stream in plan.rule.streams.items():
         mine = _with_all(rows.where(F.col("_stream") == name), shape.streams[name])
@@ -230,16 +271,3 @@ def _with_all(rows: DataFrame, schema: StructType) -> DataFrame:
     there = {name.lower() for name in rows.columns}
     lacking = [field for field in schema if field.name.lower() not in there]
     return rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in lacking})
-
-
-def without(rows: DataFrame, removed: DataFrame, first: str) -> DataFrame:
-    """The rows minus those of another such frame, each as often as it occurs there, compared by their columns.
-
-    `first`: SQL condition of rows to remove before others with equal columns.
-    """
-    columns = [field for field in rows.schema if field.name in removed.columns and field.name not in TAGS]
-    digesting = Digesting(StructType(columns), exact=True)
-    often = digesting.hashed(removed).groupBy(HASH).agg(F.count(F.lit(1)).alias(TIMES))
-    place = F.row_number().over(Window.partitionBy(HASH).orderBy(F.expr(f"coalesce({first}, false)").desc()))
-    placed = digesting.hashed(rows).withColumn(PLACE, place).join(often, HASH, "left")
-    return placed.where(f"{PLACE} > coalesce({TIMES}, 0)").select(*map(quoted, rows.columns))

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -32,13 +31,11 @@ from floodmark.core.lifecycle.corrections import (
 )
 from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.forms.bounds import HIDDEN
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.ledger.home import Home
-from floodmark.ledger.ledger import LedgerReader
 from floodmark.spark.read.shape import micros
-from floodmark.spark.rule.backfill.rereading import has_rows, quarantined_rows, read_rows, within
+from floodmark.spark.rule.backfill.rereading import PastRows, has_rows, texts_of, within
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.session.views import put_view
 
@@ -48,22 +45,20 @@ MARK = f"{HIDDEN}mark"
 LEFT_OUT, TOUCHED = 1, 2  # marks of rows; of a session, the largest that its rows have
 
 
-def touched(
-    session: SparkSession, plan: Plan, home: Home, head: Head, times: Parts, rows: DataFrame, newest: int
-) -> Interval | None:
+def touched(past: PastRows, times: Parts, rows: DataFrame, newest: int) -> Interval | None:
     """The interval of all sessions that these rows, which left or came, have touched. times: theirs. newest: no row
     has a later one.
 
     If one of the sessions is not final, it holds all that are not, and what started after the first of them. None:
     before the rule's file was edited, sessions were made of other rows.
     """
-    if head.watermark is None or not same_expectations(plan.rule, _texts(home, head, plan.rule)):
+    rule, watermark = past.plan.rule, past.head.watermark
+    if watermark is None or not same_expectations(rule, (text for _, text in texts_of(past.home, past.head))):
         return None
-    search = _Search(session, plan, home, head, rows)
+    search = _Search(past, rows)
     found, _ = search.around(times, [])
-    if found.final:
-        return found
-    found, _ = replace(search, newest=newest).around([*times, (head.watermark, newest + 1)], [])
+    if not found.final:
+        found, _ = replace(search, newest=newest).around([*times, (watermark, newest + 1)], [])
     return found
 
 
@@ -75,22 +70,15 @@ def opens_at(interval: Interval) -> int:
 def requested(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Interval:
     """The interval, widened to whole sessions. Raises Refused if one of them is not final, or was made otherwise."""
     rule, wanted = plan.rule, [(interval.begin, interval.end)]
-    if not same_expectations(rule, _texts(home, head, rule)):
+    if not same_expectations(rule, (text for _, text in texts_of(home, head))):
         raise of_no_interval(
             rule.rule, "a stream had another `expect` in earlier epochs, which may have had other rows in its sessions"
         )
-    found, until = _Search(session, plan, home, head, None).around(wanted, wanted)
+    past = PastRows(session, plan, home, head, head.is_rewritten)
+    found, until = _Search(past, None).around(wanted, wanted)
+    past.release()
     check_ended(rule.rule, found, until, head.watermark, interval.shown)
     return found
-
-
-def _texts(home: Home, head: Head, rule: Rule) -> list[Rule]:
-    """The other texts by which epochs of the generation have run."""
-    ledger = LedgerReader.load(home.ledger)
-    assert ledger is not None
-    bodies = (json.loads(row.body) for row in ledger.rows if row.kind == "intent" and row.generation == head.generation)
-    texts = {body["rule_hash"]: body["rule"] for body in bodies}
-    return [Rule.from_json(text) for known, text in texts.items() if known != rule.hash]
 
 
 @dataclass(frozen=True)
@@ -98,10 +86,7 @@ class _Search:
     """The sessions of a rule as of a head. touched: rows of the rule's frame that left or came. newest: of all rows, if
     those that are not final are searched, too."""
 
-    session: SparkSession
-    plan: Plan
-    home: Home
-    head: Head
+    past: PastRows
     touched: DataFrame | None
     newest: int | None = None
 
@@ -110,38 +95,43 @@ class _Search:
         none). times: around which to search."""
         reach = REACH * self._gap
         while True:
-            span = spanning(parted(times, 2 * reach), reach, reach, self.head.epoch)
+            span = spanning(parted(times, 2 * reach), reach, reach, self.past.head.epoch)
             found = self._sessions(span).persist(StorageLevel.MEMORY_AND_DISK)
             parts = self._parts(found, span, wanted)
             measured = _measured(found, parts, span, self._gap) if parts else None
             found.unpersist()
             if measured is None:
-                return nothing_touched(self.plan.rule), None
+                return nothing_touched(self._plan.rule), None
             if not measured["cut"]:
-                read = spanning(parts, self._gap, measured["after"] or 0, self.head.epoch)
-                return of_sessions(self.plan.rule, read, measured["until"], self.head.watermark), measured["until"]
+                read = spanning(parts, self._gap, measured["after"] or 0, self.past.head.epoch)
+                interval = of_sessions(self._plan.rule, read, measured["until"], self.past.head.watermark)
+                return interval, measured["until"]
             reach *= FURTHER
 
     @property
+    def _plan(self) -> Plan:
+        return self.past.plan
+
+    @property
     def _gap(self) -> int:
-        found = self.plan.rule.query.lone_sessions
+        found = self._plan.rule.query.lone_sessions
         assert found is not None
         return found[1]
 
     def _sessions(self, span: Restated) -> DataFrame:
         """The sessions of the rows in a span: from `since` to `until`, with the last row at `last`, and their mark."""
-        found = self.plan.rule.query.lone_sessions
+        found = self._plan.rule.query.lone_sessions
         assert found is not None
-        (name,) = self.plan.rule.streams
-        own = read_rows(self.session, self.plan, self.home, self.head, span)
+        (name,) = self._plan.rule.streams
+        own = self.past.in_span(span)
         marked = [self._marked(own, f"IF(coalesce(_x, 0L) = 0, 0, {LEFT_OUT})")]
         for table in self._quarantines:
-            apart = quarantined_rows(self.session, self.plan, table, self.head, 1, self.head.epoch)
-            marked.append(self._marked(within(self.plan, apart, span), str(LEFT_OUT)))
+            apart = within(self._plan, self.past.quarantined(table), span)
+            marked.append(self._marked(apart, str(LEFT_OUT)))
         if self.touched is not None:
             marked.append(self._marked(self.touched, str(TOUCHED)))
         put_view(reduce(DataFrame.unionAll, marked), name)
-        rows = self.session.sql(found[0].marked(self.plan.rule.query.sql, MARK))
+        rows = self.past.session.sql(found[0].marked(self._plan.rule.query.sql, MARK))
         kind = rows.schema[f"{HIDDEN}since"].dataType.simpleString()
         since, until = (micros(f"{HIDDEN}{side}", kind) for side in ("since", "until"))
         return rows.selectExpr(
@@ -151,11 +141,11 @@ class _Search:
     @property
     def _quarantines(self) -> list[str]:
         """The late and dead tables that have rows."""
-        return [table for table in (self.home.late, self.home.dead) if has_rows(table)]
+        return [table for table in (self.past.home.late, self.past.home.dead) if has_rows(table)]
 
     def _marked(self, rows: DataFrame, mark: str) -> DataFrame:
         """Rows of the rule's frame as the stream's own. mark: theirs, as SQL."""
-        shape = self.plan.fold.shape
+        shape = self._plan.fold.shape
         (name,) = shape.streams
         prefix = shape.prefix(name)
         own = (f"{quoted(prefix + field.name)} AS {quoted(field.name)}" for field in shape.streams[name])
@@ -164,14 +154,14 @@ class _Search:
 
     def _parts(self, sessions: DataFrame, span: Restated, wanted: Parts) -> Parts:
         """What is wanted, touched or open, widened to whole sessions with a row that is left out."""
-        left_out = bool(self._quarantines or self.plan.fold.shape.expectations)
+        left_out = bool(self._quarantines or self._plan.fold.shape.expectations)
         if self.touched is None and not left_out:
             return wanted
         grain = max(SECOND, (span.high - span.first) // FINENESS)
         first, last = (f"({at} - pmod({at}, {grain})) DIV {grain}" for at in ("since", "last"))
         each = F.explode(F.expr(f"sequence({first}, {last})")).alias("part")
         if self.newest is not None:
-            first_open = sessions.where(f"until >= {self.head.watermark}").agg(F.min("since")).head()
+            first_open = sessions.where(f"until >= {self.past.head.watermark}").agg(F.min("since")).head()
             assert first_open is not None
             wanted = [*wanted, (first_open[0], self.newest + 1)]
         parts: Parts | None = None

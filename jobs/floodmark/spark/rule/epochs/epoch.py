@@ -50,6 +50,7 @@ from floodmark.spark.read.frames import read_range
 from floodmark.spark.read.replaying import replayed
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.rule import generation
+from floodmark.spark.rule.backfill.rereading import PastRows
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.epochs.compaction import compact
 from floodmark.spark.rule.epochs.intents import Intents
@@ -150,7 +151,10 @@ class EpochFolder:
         rule, clock = self._plan.rule, entry.clock_ms * 1000
         replay = self._intents.replay_of(entry)
         if replay is not None:
-            return replayed(self._session, rule, shape, self._sites.dead.address, self.head, replay, clock)
+            past = PastRows(self._session, self._plan, self._home, self.head, self.head.is_rewritten)
+            held.callback(past.release)
+            assert past.dead is not None
+            return replayed(rule, shape, past.dead, self.head, replay, clock)
         told = relations(self._session, checkpoint.query_id(self._directory), len(rule.streams))
         rows = read_range(self._session, rule, self._home, shape, self.head.entry, entry, clock, told)
         if any(not stream_can(stream).planned for stream in rule.streams.values()):

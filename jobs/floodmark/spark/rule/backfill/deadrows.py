@@ -1,0 +1,121 @@
+"""Which dead rows of a generation the sources still hold, and what replays have made of dead rows.
+
+A rewrite may have removed a dead row from its source, mostly since somebody corrected it there. Then it hides no equal
+row any more, and what a replay made of it does not count beside the corrected row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql.types import StructField, StructType
+
+from floodmark.connectors.columns import needed, with_checked_columns
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.rules.rule import Rule
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.spark.read.digesting import HASH, Digesting
+from floodmark.spark.read.replaying import replayed
+from floodmark.spark.rule.generation import Plan
+
+THERE = "_floodmark_there"  # whether a source still holds the dead row
+TIMES, PLACE = "_floodmark_times", "_floodmark_place"
+
+
+def replays_of(plan: Plan, dead: DataFrame, head: Head, first: int, upto: int) -> list[DataFrame]:
+    """What each replay from epoch `first` to `upto` makes of these dead rows, in the rule's frame."""
+    earlier = {epoch: replay for epoch, replay in head.replays.items() if epoch <= upto}
+    found = []
+    for epoch in sorted((one for one in earlier if one >= first), reverse=True):
+        replay = earlier.pop(epoch)
+        before = dataclasses.replace(head, replays=dict(earlier))
+        found.append(replayed(plan.rule, plan.fold.shape, dead, before, replay, 0))
+    return found
+
+
+def of_epochs(head: Head, first: int, upto: int) -> str:
+    """SQL: whether an epoch from `first` to `upto` has quarantined a row. Abandoned ones, which are in the table too,
+    don't count."""
+    return f"_epoch BETWEEN {first} AND {upto}" + "".join(f" AND _epoch <> {epoch}" for epoch in head.lost)
+
+
+@dataclass(frozen=True)
+class Originals:
+    """The rows among which dead ones are looked for: what the sources hold, or what left or came.
+
+    texts: the rule's, each with the first epoch that it was the text of. every: all dead rows with equal columns are
+    found, else as many as there are.
+    """
+
+    plan: Plan
+    head: Head
+    texts: Sequence[tuple[int, Rule]]
+    rows: DataFrame
+    every: bool = False
+
+    def marked(self, dead: DataFrame) -> DataFrame:
+        """The generation's rows of the dead table, with THERE.
+
+        A row that died again, in a replay, is there if the row that the replay read is there.
+        """
+        rows, again = dead.where(of_epochs(self.head, 1, self.head.epoch)), F.col("_epoch").isin(*self.head.replays)
+        found = self._told(rows.where(~again), self.rows)
+        for epoch in sorted(row["_epoch"] for row in rows.where(again).select("_epoch").distinct().collect()):
+            (made,) = replays_of(self.plan, found.where(THERE).drop(THERE), self.head, epoch, epoch)
+            found = found.unionByName(self._told(rows.where(f"_epoch = {epoch}"), made))
+        return found
+
+    def _told(self, dead: DataFrame, among: DataFrame) -> DataFrame:
+        shape, frames = self.plan.fold.shape, []
+        for i, name in enumerate(self.plan.rule.streams):
+            mine, theirs = dead.where(F.col("_stream") == name), among.where(f"_s = {i}")
+            for first, upto, fields in _compared(self.plan, name, self.texts, dead.columns):
+                of_text = mine.where(F.col("_epoch").between(first, upto))
+                frames.append(self._counted(of_text, theirs, StructType(fields), shape.prefix(name)))
+        return reduce(DataFrame.unionByName, frames)
+
+    def _counted(self, dead: DataFrame, among: DataFrame, alike: StructType, prefix: str) -> DataFrame:
+        """The dead rows with THERE. alike: the columns to compare; prefix: of their names in `among`."""
+        typed = dead.withColumns({field.name: F.col(quoted(field.name)).cast(field.dataType) for field in alike})
+        wanted = Digesting(alike, exact=True).hashed(typed)
+        found = Digesting(alike, exact=True, before=f"`{prefix}").hashed(among).select(HASH)
+        own = found.join(wanted.select(HASH).distinct(), HASH, "left_semi")
+        often = own.groupBy(HASH).agg(F.count(F.lit(1)).alias(TIMES))
+        place = F.row_number().over(Window.partitionBy(HASH).orderBy("_epoch", "_reason"))
+        told = wanted.withColumn(PLACE, F.lit(1) if self.every else place).join(often, HASH, "left")
+        return told.withColumn(THERE, F.expr(f"{PLACE} <= coalesce({TIMES}, 0)")).drop(HASH, PLACE, TIMES)
+
+
+def _compared(
+    plan: Plan, name: str, texts: Sequence[tuple[int, Rule]], kept: Sequence[str]
+) -> Iterator[tuple[int, int, list[StructField]]]:
+    """By which columns a stream's dead rows are found again: from an epoch to another, those that the rule read then.
+
+    An event time that an expression computes is none of the source's.
+    """
+    time, there = plan.rule.streams[name].event_time, {column.lower() for column in kept}
+    made = time.name.lower() if time is not None and time.expr is not None else None
+    fields = [one for one in plan.fold.shape.columns(name) if one.name.lower() in there - {made}]
+    types = {field.name: field.dataType.simpleString() for field in fields}
+    ends = [*(first - 1 for first, _ in texts[1:]), (1 << 63) - 1]
+    for (first, text), end in zip(texts, ends, strict=True):
+        read = set(with_checked_columns(text, name, needed(text, name, types), types))
+        yield first, end, [field for field in fields if field.name in read]
+
+
+def without(rows: DataFrame, removed: DataFrame, first: str, but: Sequence[str]) -> DataFrame:
+    """The rows minus those of another such frame, each as often as it occurs there, compared by their columns.
+
+    `first`: SQL condition of rows to remove before others with equal columns. but: columns that are not compared.
+    """
+    columns = [field for field in rows.schema if field.name in removed.columns and field.name not in but]
+    digesting = Digesting(StructType(columns), exact=True)
+    often = digesting.hashed(removed).groupBy(HASH).agg(F.count(F.lit(1)).alias(TIMES))
+    place = F.row_number().over(Window.partitionBy(HASH).orderBy(F.expr(f"coalesce({first}, false)").desc()))
+    placed = digesting.hashed(rows).withColumn(PLACE, place).join(often, HASH, "left")
+    return placed.where(f"{PLACE} > coalesce({TIMES}, 0)").select(*map(quoted, rows.columns))

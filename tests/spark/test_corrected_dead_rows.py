@@ -1,0 +1,189 @@
+"""Corrections of a source's dead rows: a row that was corrected there counts once, also after a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from support.corrected import CORRECT, proven
+from support.flow import Flow, event, rows_of
+from support.running import backfill, run
+
+from floodmark.core.lifecycle.replays import replay_of
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Replay
+from floodmark.spark.look.rehearsal import rehearse
+from floodmark.spark.rule.run import RuleRun
+
+NUMBERS = "SELECT at, CAST(k AS INT) AS i, n FROM events"
+MINUTES = """SELECT window.start AS start, sum(CAST(k AS INT)) AS s, count(*) AS c FROM events
+GROUP BY window(at, '1 minute')"""
+TOTALS = "SELECT n, sum(CAST(k AS INT)) AS s, count(*) AS c FROM events GROUP BY n"
+SESSIONS = """SELECT session_window.start AS start, sum(CAST(k AS INT)) AS s, count(*) AS c FROM events
+GROUP BY session_window(at, '1 minute')"""
+CHANGES = (
+    "DELETE FROM {} WHERE k = '5'",
+    "UPDATE {} SET k = '2' WHERE k = 'x'",
+    "DELETE FROM {} WHERE k = '2'",
+)
+FAR = 1000  # no value of a row that a test is about
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A rule, and columns of what its sink has after each of the CHANGES."""
+
+    sql: str
+    columns: tuple[str, ...]
+    expected: tuple[list[tuple[int, ...]], ...]
+    lateness: str | None = "1 hour"
+
+
+KINDS = {
+    "single rows": Kind(NUMBERS, ("i",), ([(1,), (7,), (9,)], [(1,), (2,), (7,)], [(1,), (7,)]), None),
+    "totals": Kind(TOTALS, ("n", "s", "c"), ([(0, 17, 3)], [(0, 10, 3)], [(0, 8, 2)]), None),
+    "windows": Kind(MINUTES, ("s", "c"), ([(7, 1), (10, 2)], [(3, 2), (7, 1)], [(1, 1), (7, 1)])),
+    "sessions": Kind(SESSIONS, ("s", "c"), ([(7, 1), (10, 2)], [(3, 2), (7, 1)], [(1, 1), (7, 1)])),
+}
+
+
+def flow_of(place: Path, sql: str, lateness: str | None, **expect: object) -> Flow:
+    stream = {**CORRECT, "lateness": lateness, **expect}
+    flow = Flow(place, sql=sql, stream=stream, sinks=1, settings={"on_error": "dead"})
+    if sql == TOTALS:
+        flow.settings |= {"unbounded": True, "sinks": [{"delta": flow.sink(), "key": ["n"]}]}
+    return flow
+
+
+def wanted(where: str | None, *sets: str) -> Callable[[Head], Replay]:
+    return lambda head: replay_of(head, None, where, sets, ("at", "k", "n", "v"))
+
+
+def replay(spark: SparkSession, flow: Flow, where: str | None, *sets: str) -> None:
+    RuleRun(spark, flow.rule(), flow.home, "test", lambda _: None).replay(wanted(where, *sets))
+
+
+def corrected(spark: SparkSession, flow: Flow, change: str) -> None:
+    spark.sql(change.format(f"delta.`{flow.source}`"))
+    assert len(run(spark, flow).corrections) == 1
+
+
+def found(flow: Flow, *columns: str) -> list[tuple[Any, ...]]:
+    rows = (tuple(row[name] for name in columns) for row in rows_of(flow.sink()))
+    return sorted(row for row in rows if FAR not in row)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_replay_made_of_a_row_goes_once_the_source_corrects_the_row(
+    spark: SparkSession, place: Path, kind: str
+) -> None:
+    about = KINDS[kind]
+    flow = flow_of(place, about.sql, about.lateness)
+    flow.arrive([event(0, "1"), event(10, "x"), event(20, "5"), event(300, "7")])
+    run(spark, flow)
+    replay(spark, flow, None, "k='9'")
+    flow.arrive([event(100_000, str(FAR), n=FAR), event(200_000, str(FAR), n=FAR + 1)])
+    run(spark, flow)
+    for change, expected in zip(CHANGES, about.expected, strict=True):
+        corrected(spark, flow, change)
+        assert found(flow, *about.columns) == expected
+    proven(flow)
+
+
+def test_a_replayed_row_leaves_the_window_that_the_replay_put_it_in(spark: SparkSession, place: Path) -> None:
+    """The source corrects its event time to that of another window."""
+    flow = flow_of(place, MINUTES, "1 hour")
+    flow.arrive([event(0, "1"), event(None, "5"), event(300, "7")])
+    run(spark, flow)
+    replay(spark, flow, None, "at=timestamp'2001-01-01 00:00:30Z'")
+    flow.arrive([event(100_000, str(FAR), n=FAR)])
+    run(spark, flow)
+    assert found(flow, "s", "c") == [(6, 2), (7, 1)]
+    corrected(spark, flow, "UPDATE {} SET at = timestamp'2001-01-01 00:05:10Z' WHERE at IS NULL")
+    assert found(flow, "s", "c") == [(1, 1), (12, 2)]
+    proven(flow)
+
+
+def test_a_row_that_died_again_and_was_replayed_again_goes_likewise(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, NUMBERS, None)
+    flow.arrive([event(0, "1"), event(10, "x"), event(10, "x"), event(20, "5")])
+    run(spark, flow)
+    replay(spark, flow, None, "k=concat(k, 'y')")
+    replay(spark, flow, None, "k='8'")
+    corrected(spark, flow, "DELETE FROM {} WHERE k = '5'")
+    assert found(flow, "i") == [(1,), (8,), (8,)]
+    corrected(spark, flow, "UPDATE {} SET k = '2' WHERE k = 'x'")
+    assert found(flow, "i") == [(1,), (2,), (2,)]
+    proven(flow)
+
+
+def test_of_equal_dead_rows_as_many_replays_stay_as_the_source_still_holds(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, NUMBERS, None)
+    flow.arrive([event(0, "x")])
+    flow.arrive([event(0, "x"), event(5, "1")])
+    flow.arrive([event(0, "x")])
+    run(spark, flow)
+    replay(spark, flow, None, "k='9'")
+    numbered = f"SELECT *, row_number() OVER (PARTITION BY k ORDER BY at) AS place FROM delta.`{flow.source}`"
+    corrected(spark, flow, f"INSERT OVERWRITE {{}} SELECT at, k, v, n FROM ({numbered}) WHERE k = 'x' AND place < 3")
+    assert found(flow, "i") == [(9,), (9,)]
+    corrected(spark, flow, "UPDATE {} SET k = '3'")
+    assert found(flow, "i") == [(3,), (3,)]
+    proven(flow)
+
+
+def test_a_row_that_the_source_corrected_for_an_expectation_counts(spark: SparkSession, place: Path) -> None:
+    """The expectation reads a column that the SQL does not: for the SQL the two rows are equal."""
+    flow = flow_of(place, "SELECT at, k FROM events", None, expect={"some": {"check": "n > 0", "on_fail": "dead"}})
+    flow.arrive([event(0, "a", n=-1), event(0, "b", n=1), event(0, "c", n=None), event(0, "d", n=0)])
+    run(spark, flow)
+    corrected(spark, flow, "UPDATE {} SET n = 1 WHERE k = 'a' OR k = 'c'")
+    assert found(flow, "k") == [("a",), ("b",), ("c",)]
+    backfill(spark, flow, 0, 60)
+    assert found(flow, "k") == [("a",), ("b",), ("c",)]
+    proven(flow)
+
+
+def test_a_dead_row_is_found_by_what_the_rule_read_when_it_died(spark: SparkSession, place: Path) -> None:
+    """A later expectation reads another column, which the dead table has no value of for this row."""
+    flow = flow_of(place, NUMBERS, None)
+    flow.arrive([event(0, "1"), event(10, "x"), event(20, "5")])
+    run(spark, flow)
+    replay(spark, flow, None, "k='9'")
+    flow.stream["expect"] = {"known": {"check": "v > 0", "on_fail": "dead"}}
+    flow.arrive([event(30, "6"), event(40, "7", v=-1.0)])
+    run(spark, flow)
+    corrected(spark, flow, "DELETE FROM {} WHERE k = '5'")
+    assert found(flow, "i") == [(1,), (6,), (9,)]
+    proven(flow)
+
+
+def test_a_row_that_comes_back_brings_what_its_replay_made(spark: SparkSession, place: Path) -> None:
+    """In the window that the replay put it in, not in its own."""
+    flow = flow_of(place, MINUTES, "1 hour")
+    flow.arrive([event(0, "1"), event(10, "x"), event(300, "7")])
+    run(spark, flow)
+    replay(spark, flow, None, "k='5'", "at=timestamp'2001-01-01 00:05:30Z'")
+    flow.arrive([event(100_000, str(FAR), n=FAR)])
+    run(spark, flow)
+    corrected(spark, flow, "DELETE FROM {} WHERE k = 'x'")
+    assert found(flow, "s", "c") == [(1, 1), (7, 1)]
+    corrected(spark, flow, "RESTORE TABLE {} TO VERSION AS OF 1")
+    assert found(flow, "s", "c") == [(1, 1), (12, 2)]
+    proven(flow)
+
+
+def test_a_replay_leaves_out_dead_rows_that_the_source_has_corrected(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, NUMBERS, None)
+    flow.arrive([event(0, "1"), event(10, "x"), event(20, "y")])
+    run(spark, flow)
+    corrected(spark, flow, "UPDATE {} SET k = '2' WHERE k = 'x'")
+    shown = rehearse(spark, flow.rule(), flow.home, flow.ledger().begun, wanted(None, "k='9'"), 5)
+    assert shown.counts["events"].read == 1
+    replay(spark, flow, None, "k='9'")
+    assert found(flow, "i") == [(1,), (2,), (9,)]
+    proven(flow)
