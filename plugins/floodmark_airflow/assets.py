@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlparse
 
@@ -12,6 +13,8 @@ from floodmark.core.rules.kinds import tables_read, tables_written
 from floodmark.core.text.addresses import identity
 
 if TYPE_CHECKING:
+    from airflow.sdk.definitions.asset import AssetUriRef
+
     from floodmark.core.rules.rule import Rule, Sink
 
 
@@ -29,10 +32,20 @@ def _quoted(place: str) -> str:
     return re.sub(r"[^\x00-\x7f]+|[#?]", lambda found: quote(found[0], errors="surrogateescape"), place)
 
 
-def inlets(rule: Rule) -> list[Asset]:
-    """One asset for each table that the rule reads. Airflow's asset graph and OpenLineage (lineage) show them."""
+def inlets(rule: Rule, written: Collection[str]) -> list[Asset | AssetUriRef]:
+    """One asset for each table that the rule reads. Airflow's asset graph and OpenLineage (lineage) show them.
+
+    written: the identities of tables that rules write. Other tables are named by their URI alone: a task fails if an
+    asset of its inlets has another name elsewhere, and other teams may call their tables what they like.
+    """
     read = [*tables_read(rule).values(), *(table.address for table in rule.lookups.values())]
-    return [asset(address) for address in dict.fromkeys(read)]
+    assets = {identity(address): asset(address) for address in read}
+    return [one if place in written else Asset.ref(uri=one.uri) for place, one in assets.items()]
+
+
+def written_by(rules: Iterable[Rule]) -> set[str]:
+    """The identities of all tables that these rules write."""
+    return {identity(sink.address) for rule in rules for sink in tables_written(rule) if sink.address}
 
 
 def target_asset(rule: Rule, sink: Sink) -> Asset:

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Asset
+    from airflow.sdk.definitions.asset import AssetUriRef
 
 SPELT = {"abfs": "abfss"}  # OpenLineage's spelling of schemes, where an asset has another
 BY_PATH = ("hdfs",)  # where a name begins with a slash: a path, not the key of an object
 
 
-def tables(inlets: Iterable[Asset], outlets: Iterable[Asset]) -> OperatorLineage:
+def tables(inlets: Iterable[Asset | AssetUriRef], outlets: Iterable[Asset]) -> OperatorLineage:
     """What a task reads and writes. Only for the provider: raises ImportError without it."""
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import Dataset
@@ -27,7 +28,7 @@ def tables(inlets: Iterable[Asset], outlets: Iterable[Asset]) -> OperatorLineage
     return OperatorLineage(inputs=read, outputs=written)
 
 
-def places(assets: Iterable[Asset]) -> list[tuple[str, str]]:
+def places(assets: Iterable[Asset | AssetUriRef]) -> list[tuple[str, str]]:
     """Namespace and name of each asset's table."""
     return [place_of(one.uri) for one in assets]
 

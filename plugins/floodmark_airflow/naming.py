@@ -11,6 +11,8 @@ from pathlib import Path
 from floodmark.core.rules.environments import prefix
 
 RUN = "run"  # the task that runs rules
+OUTCOME = "outcome"  # the task that fails if another has failed
+MOST_OF_LABEL = 100  # characters of a target's name in a task's id, of which Airflow takes 250
 
 
 def dag_id(rule: str) -> str:
@@ -21,6 +23,12 @@ def dag_id(rule: str) -> str:
 def group_id(group: str) -> str:
     """`group.NAME`; in an environment `ENVIRONMENT.group.NAME`."""
     return f"{prefix(os.environ)}group.{group}"
+
+
+def relay_id(before: str, label: str) -> str:
+    """The id of a target's task: its name, with a hash if Airflow takes no such id."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", label)[:MOST_OF_LABEL]
+    return f"{before}.{plain}" if plain == label else f"{before}.{plain}-{sha256(label.encode()).hexdigest()[:6]}"
 
 
 def upkeep_id() -> str:

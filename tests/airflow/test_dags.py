@@ -265,7 +265,7 @@ def test_assets_beyond_ascii_are_spelled_as_airflow_keeps_them(rules: Path, plac
     assert second.timetable.asset_condition.objects == tuple(written)
     assert [one.uri for one in second.tasks[0].inlets] == [written[0].uri, f"file://{place.resolve()}/lake/%E5%90%8D"]
     for one in [*written, *second.tasks[0].inlets, *second.tasks[0].outlets]:
-        AssetModel(name=one.name, uri=one.uri, group=one.group)
+        AssetModel(name=one.uri, uri=one.uri, group="asset")
 
 
 def test_each_table_below_a_folder_with_marks_of_uris_has_an_asset_of_its_own(place: Path) -> None:
@@ -275,6 +275,15 @@ def test_each_table_below_a_folder_with_marks_of_uris_has_an_asset_of_its_own(pl
     assert (one.name, one.uri) == (f"file://{place}/c%23/a%3F/one",) * 2
     assert other.uri != one.uri
     assert asset(f"file://{place}/c%23/a%3F/one") == one
+
+
+def test_a_table_that_no_rule_writes_may_have_any_name_elsewhere(rules: Path) -> None:
+    """Airflow lets a task fail if an asset of its inlets has another name in another DAG."""
+    write(rules, "first")
+    write(rules, "second", streams={"events": {"delta": "${LAKE}/first_out"}})
+    first, second = (parse().dags[f"rule.{name}"].tasks[0] for name in ("first", "second"))
+    assert [type(one).__name__ for one in first.inlets] == ["AssetUriRef"]
+    assert second.inlets == first.outlets
 
 
 def test_both_schemes_of_s3_clients_are_one_asset() -> None:

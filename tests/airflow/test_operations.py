@@ -175,6 +175,16 @@ def test_a_form_as_it_is_to_begin_with_asks_for_any_operation() -> None:
     check_fields({})
 
 
+def test_a_field_that_the_form_does_not_have_stops_the_operation(rule: Rule) -> None:
+    """Also where Airflow leaves it out of the parameters."""
+    reset = {"operation": "reset", "confirm": "one"}
+    with pytest.raises(AirflowFailException, match=r"dry-run: expected a field of the form.*did you mean dry_run\?"):
+        execute(rule, **reset, **{"dry-run": True})
+    run = SimpleNamespace(run_type="manual", clear_number=0, conf={**reset, "keep-output": True})
+    with pytest.raises(AirflowFailException, match="keep-output: expected a field"):
+        execute(rule, given={"dag_run": run}, **reset)
+
+
 def test_a_run_with_an_interval_is_no_ordinary_run(rule: Rule, fake_path: Path) -> None:
     spark_submit(fake_path, "exit 0")
     with pytest.raises(

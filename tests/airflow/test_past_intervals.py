@@ -13,7 +13,9 @@ import pyarrow as pa
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.timetables.trigger import CronTriggerTimetable
 from deltalake import DeltaTable, write_deltalake
+from pendulum import instance
 from test_dags import write
 from test_operator import arrive, fold_all, spark_submit, task_of
 
@@ -87,16 +89,24 @@ def test_a_run_of_a_backfill_covers_the_time_to_the_next_tick(rule: Rule) -> Non
     assert [operation_of(rule, context(7, kind)) for kind in ("scheduled", "manual", "asset_triggered")] == [None] * 3
 
 
-def test_no_time_lies_between_two_runs_also_where_clocks_change(rule: Rule) -> None:
-    for schedule in ("0 * * * *", "30 2 * * *", "@daily", "*/20 * * * *"):
-        berlin = rule.model_copy(update={"schedule": schedule, "timezone": "Europe/Berlin"})
-        at = datetime(2001, 3, 24, 1, 30, tzinfo=UTC) if schedule != "@daily" else datetime(2001, 3, 23, 23, tzinfo=UTC)
-        for _ in range(4):
-            run = SimpleNamespace(run_type="backfill", logical_date=at)
-            found = operation_of(berlin, {"dag_run": run, "params": {}})
-            assert isinstance(found, Asked)
-            assert found.begin == at < found.end
-            at = found.end
+@pytest.mark.parametrize("night", [datetime(2001, 3, 24, tzinfo=UTC), datetime(2001, 10, 27, tzinfo=UTC)])
+@pytest.mark.parametrize("schedule", ["0 * * * *", "30 2 * * *", "@daily", "*/20 * * * *", "0 2,3 * * *"])
+def test_no_time_lies_between_two_runs_also_where_clocks_change(rule: Rule, schedule: str, night: datetime) -> None:
+    berlin = rule.model_copy(update={"schedule": schedule, "timezone": "Europe/Berlin"})
+    at = CronTriggerTimetable(schedule, timezone="Europe/Berlin")._get_next(instance(night))
+    for _ in range(110):
+        run = SimpleNamespace(run_type="backfill", logical_date=at)
+        found = operation_of(berlin, {"dag_run": run, "params": {}})
+        assert isinstance(found, Asked)
+        assert found.begin == at < found.end
+        at = found.end
+
+
+@pytest.mark.parametrize("edited", ["30 * * * *", "5 7 * * *"])
+def test_a_run_of_a_backfill_from_before_the_schedule_was_edited_fails(rule: Rule, edited: str) -> None:
+    now = rule.model_copy(update={"schedule": edited})
+    with pytest.raises(AirflowFailException, match="the schedule was edited after this backfill began"):
+        operation_of(now, context(7))
 
 
 def test_a_backfill_is_submitted_and_believed_by_the_ledger_alone(rule: Rule, place: Path, fake_path: Path) -> None:
@@ -171,6 +181,12 @@ def test_a_sink_that_was_moved_since_the_last_run_is_computed_again(rules: Path,
     rule = folded(rules, place, str(DeltaTable(str(moved)).metadata().id))
     sinks = tuple(sink.model_copy(update={"address": str(moved)}) for sink in rule.sinks)
     assert "computing" in of_airflow(rule, DAY).preview(rule.model_copy(update={"sinks": sinks}))
+
+
+def test_an_interval_that_ends_where_it_begins_is_a_mistake(rule: Rule) -> None:
+    nothing = Asked(begin=DAY, end=DAY, everything=False, lookups=None)
+    with pytest.raises(AirflowFailException, match=r"expected from before to, found 2001-01-01 .* for both"):
+        nothing.preview(rule)
 
 
 def test_where_clocks_are_set_back_the_half_hour_that_goes_backwards_is_skipped(

@@ -48,15 +48,28 @@ def test_each_target_has_a_task_after_the_run(rules: Path) -> None:
     write(rules, "three", group="both")
     bag = parse()
     assert bag.import_errors == {}
-    run, *relays = bag.dags["rule.one"].tasks
+    run, *relays, outcome = bag.dags["rule.one"].tasks
     assert [task.task_id for task in relays] == ["relay.public.one_orders", "relay.totals"]
     for task, name in zip(relays, ("public.one_orders", "totals"), strict=True):
         assert (task.upstream_task_ids, task.trigger_rule, task.retries) == ({run.task_id}, "all_done", 7)
         assert [one.uri for one in task.outlets] == [f"floodmark://one/{name}"]
         assert task.retry_delay == timedelta(seconds=30)
+    assert (outcome.task_id, outcome.trigger_rule) == ("outcome", "none_failed")
+    assert outcome.upstream_task_ids == {run.task_id, *(task.task_id for task in relays)}
+    assert bag.dags["rule.one"].leaves == [outcome], "by which Airflow judges the DAG run"
     assert "relay.two.totals" in [task.task_id for task in bag.dags["group.both"].tasks]
     assert run.outlets == []
     DagSerialization.from_dict(DagSerialization.to_dict(bag.dags["rule.one"]))
+
+
+@pytest.mark.parametrize(
+    ("label", "task"),
+    [("kept sp", "relay.kept_sp-e3851a"), ("größe", "relay.gr__e-d353a2"), ("a" * 252, f"relay.{'a' * 100}-03aaf5")],
+)
+def test_airflow_takes_the_task_of_any_target(rules: Path, label: str, task: str) -> None:
+    write(rules, "one", sinks=[{"files": {"path": f"${{LAKE}}/{label}"}}])
+    bag = parse()
+    assert (bag.import_errors, bag.dags["rule.one"].tasks[1].task_id) == ({}, task)
 
 
 def test_a_target_that_cannot_be_reached_is_tried_again(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from floodmark.connectors.relay.holding import held_by
 from floodmark.connectors.targets.files.options import WrittenFolder
 from floodmark.connectors.targets.files.target import FilesTarget
 from floodmark.core.text.ddl import columns_of
+from floodmark.errors import NotOwned
 from floodmark.proving.play.processes import wait_until
 from floodmark.reading import files_of
 
@@ -89,6 +91,17 @@ def test_a_folder_gets_what_a_delta_table_gets(shop: Shop) -> None:
             1,
             5,
         )
+
+
+def test_a_rule_that_has_not_begun_starts_in_no_folder_of_another(spark: SparkSession, shop: Shop, place: Path) -> None:
+    """As after a rename, under the old name; the folder is all that shows it."""
+    assert shop.relays.ship().code == 0
+    again = replace(shop.written, root=place / "again")
+    again.settings = {"sinks": [{"files": {"path": str(shop.files / "parquet")}}]}
+    again.arrive(EPOCHS[0])
+    with pytest.raises(NotOwned, match="it belongs to another rule's ledger"):
+        run(spark, again)
+    assert not again.home.joinpath(again.name).exists()
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -162,6 +162,19 @@ def test_run_wants_exactly_one_way_of_naming_rules(flow: Flow) -> None:
     call(flow, "run", code=2)
     call(flow, "run", "counted", "--all", code=2)
     assert "tags found: none" in call(flow, "run", "--tag", "x", code=2)
+    for path in (flow.root / "rules").iterdir():
+        path.unlink()
+    assert "no rule file" in call(flow, "run", "--all", code=2)
+
+
+@pytest.mark.parametrize(("tag", "code"), [("nightly", 2), ("daily", 0)])
+def test_a_bad_file_that_may_carry_the_tag_is_no_rule_that_ran(flow: Flow, tag: str, code: int) -> None:
+    flow.settings["airflow"] = {"tags": ["nightly", "daily"]}
+    folded(flow, begun(flow), 1, START, None)
+    (flow.root / "rules" / "bad.yaml").write_text("rule: bad\nairflow: {tags: [nightly]}\n")
+    said = call(flow, "run", "--tag", tag, code=code)
+    assert "nothing new since epoch 1" in said
+    assert ("bad" in said) == bool(code)
 
 
 def test_an_idle_run_starts_no_spark(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:

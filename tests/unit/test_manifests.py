@@ -157,6 +157,7 @@ def test_a_folder_is_a_sink(load: Callable[[str], Any]) -> None:
         ("/lake/out", "/lake/other/in", "sinks[1].delta: expected an address outside that of sink 1"),
         ("/lake/out", "/lake/in", "sinks[0].files: expected another address than that of stream events"),
         ("path: /lake/out", "format: csv", "sinks[0].files.path: expected `path: ...`, found nothing"),
+        ("{delta: /lake/other}", "{files: {path: /b/out}}", "sinks[1]: expected a `name`, found none: 2 targets"),
     ],
 )
 def test_what_a_folder_cannot_do_is_named(load: Callable[[str], Any], old: str, new: str, problem: str) -> None:

@@ -41,6 +41,10 @@ def check_without_jvm(rule: Rule, root: Path) -> None:
     if ledger is None or ledger.head is None:
         check_sql_columns(rule, home)
         check_start_versions(rule, home)
+        if targets(rule):
+            from floodmark.connectors.relay.relaying import check_free_targets  # a run without targets needs none of it
+
+            check_free_targets(rule, home)
 
 
 def check_outside_home(rule: Rule, root: Path) -> None:

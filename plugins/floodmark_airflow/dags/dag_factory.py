@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, AssetAny, CronTriggerTimetable
 from airflow.utils.types import DagRunType
 from croniter import croniter  # type: ignore[import-untyped]
@@ -24,10 +25,10 @@ from floodmark.core.rules.kinds import targets
 from floodmark.core.rules.rule import AirflowSettings, AssetSchedule, Rule, load_rules
 from floodmark.errors import Refused
 from floodmark.views.rules.downstream import Reader, readers, readers_of
-from floodmark_airflow.assets import asset, inlets, outlets, target_asset
+from floodmark_airflow.assets import asset, inlets, outlets, target_asset, written_by
 from floodmark_airflow.dags.about import about, about_group, block, code
 from floodmark_airflow.dags.groups import GroupOutcomeOperator, GroupRunOperator
-from floodmark_airflow.naming import RUN, broken_dag_id, dag_id, group_id
+from floodmark_airflow.naming import OUTCOME, RUN, broken_dag_id, dag_id, group_id, relay_id
 from floodmark_airflow.settings import rules_folder
 from floodmark_airflow.tasks.failures import on_failure
 from floodmark_airflow.tasks.operators import BrokenRuleOperator, FreshnessOperator, RelayOperator, RuleRunOperator
@@ -83,15 +84,15 @@ def load_catalog(wanted: str | None = None) -> Catalog:
 
     rules, errors = load_rules(_existing(rules_folder()), os.environ, needless)
     found = Catalog({}, {file: str(reason) for file, reason in errors.items()}, set(map(dag_id, rules)))
-    known = readers(rules.values())
+    known, written = readers(rules.values()), written_by(rules.values())
     for rule in rules.values():
         if not needless(rule):
             sinks = [sink.address for sink in rule.sinks if sink.address]
-            found.add(partial(build, rule, readers_of(sinks, known, rule.rule)), [rule])
+            found.add(partial(build, rule, readers_of(sinks, known, rule.rule), written), [rule])
     for name, members in groups(rules.values()).items():
         built = [rule for rule in members if dag_id(rule.rule) in found.dags]  # the group runs without refused ones
         if built and wanted in (None, group_id(name)):
-            found.add(partial(build_group, name, built), built)
+            found.add(partial(build_group, name, built, written), built)
     return found
 
 
@@ -116,8 +117,9 @@ def all_dags(wanted: str | None = None) -> list[DAG]:
     return [dag for dag in dags.values() if wanted in (None, dag.dag_id)]
 
 
-def build(rule: Rule, read_by: Sequence[Reader] = ()) -> DAG:
-    """The DAG of a rule. `read_by`: readers of its sinks. Raises if Airflow refuses the schedule or a setting."""
+def build(rule: Rule, read_by: Sequence[Reader] = (), written: Collection[str] = ()) -> DAG:
+    """The DAG of a rule. `read_by`: readers of its sinks; `written`: as in `inlets`. Raises if Airflow refuses the
+    schedule or a setting."""
     with DAG(
         dag_id(rule.rule),
         description=rule.description or None,
@@ -134,12 +136,14 @@ def build(rule: Rule, read_by: Sequence[Reader] = ()) -> DAG:
             task_id=RUN,
             rule=rule,
             on_failure_callback=on_failure(),
-            inlets=inlets(rule),
+            inlets=inlets(rule, written),
             outlets=outlets(rule),
             **_tried([rule.airflow]),
         )
-        for relay in relays(rule, _tried([rule.airflow])):
-            run >> relay
+        shipped = relays(rule, _tried([rule.airflow]))
+        if shipped:  # they ship whatever became of the run, whose failure the leaf of the DAG has to pass on
+            run >> shipped
+            [run, *shipped] >> EmptyOperator(task_id=OUTCOME, trigger_rule="none_failed", owner=run.owner)
         if rule.freshness is not None and rule.freshness.on_exceed == "fail":
             run >> FreshnessOperator(
                 task_id="freshness",
@@ -158,7 +162,7 @@ def relays(rule: Rule, tried: Mapping[str, Any], before: str = "relay") -> list[
     """A task for each target, with retries of its own. `before`: what comes before the target's name in its id."""
     return [
         RelayOperator(
-            task_id=f"{before}.{sink.label}",
+            task_id=relay_id(before, sink.label),
             rule=rule,
             target=sink.label,
             trigger_rule="all_done",  # whatever became of the run: an earlier one may have left something
@@ -170,7 +174,7 @@ def relays(rule: Rule, tried: Mapping[str, Any], before: str = "relay") -> list[
     ]
 
 
-def build_group(name: str, rules: Sequence[Rule]) -> DAG:
+def build_group(name: str, rules: Sequence[Rule], written: Collection[str] = ()) -> DAG:
     """The DAG of a group, whose rules share a schedule. Raises as `build` does."""
     with DAG(
         group_id(name),
@@ -188,7 +192,7 @@ def build_group(name: str, rules: Sequence[Rule]) -> DAG:
             task_id=RUN,
             group=name,
             rules=rules,
-            inlets=list(dict.fromkeys(asset for rule in rules for asset in inlets(rule))),
+            inlets=list(dict.fromkeys(asset for rule in rules for asset in inlets(rule, written))),
             outlets=[asset for rule in rules for asset in outlets(rule)],
             **_tried([rule.airflow for rule in rules]),
         )
@@ -196,7 +200,7 @@ def build_group(name: str, rules: Sequence[Rule]) -> DAG:
             for relay in relays(rule, _tried([rule.airflow]), f"relay.{rule.rule}"):
                 run >> relay
         run >> GroupOutcomeOperator(
-            task_id="outcome",
+            task_id=OUTCOME,
             trigger_rule="none_skipped",  # also after a failure
             owner=run.owner,
             retries=0,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
     from floodmark_airflow.tries import Tries
+
+
+BEFORE = timedelta(days=1)  # where clocks change, a tick depends on those before it
 
 
 class Time(Field):
@@ -104,6 +107,8 @@ class Backfill(Operation):
             raise AirflowFailException(
                 f"expected from and to, or all alone, found {', '.join(given) or 'none of them'}"
             )
+        if self.begin == self.end:
+            raise AirflowFailException(f"expected from before to, found {self.begin} for both")
 
     def _set_back(self, begin: int, end: int) -> bool:
         """Whether it is the hour in which clocks are set back, for a rule whose event times are local times."""
@@ -151,4 +156,13 @@ def _next_tick(rule: Rule, at: datetime) -> datetime:
 
     if not isinstance(rule.schedule, str) or rule.schedule == UPSTREAM:
         raise AirflowFailException(f"rule {rule.rule}: expected a cron schedule for Airflow's own backfill, found none")
-    return CronTriggerTimetable(rule.schedule, timezone=rule.timezone)._get_next(instance(at))
+    table = CronTriggerTimetable(rule.schedule, timezone=rule.timezone)
+    tick = instance(at) - BEFORE
+    while tick < at:
+        tick = table._get_next(tick)
+    if tick != at:
+        raise AirflowFailException(
+            f"rule {rule.rule}: expected a time of the schedule {rule.schedule}, found {at}: the schedule was edited "
+            "after this backfill began, so its runs no longer cover each interval once. Begin a new backfill"
+        )
+    return table._get_next(instance(at))

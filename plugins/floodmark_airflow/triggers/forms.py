@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
@@ -82,6 +83,7 @@ def downstream(readers: Sequence[Reader]) -> str:
 def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:
     """The operation of a run; None if the run folds new input. Raises AirflowFailException."""
     params, run = context.get("params") or {}, context.get("dag_run")
+    check_known({*params, *(getattr(run, "conf", None) or {})})
     check_fields(params)
     chosen = OPERATIONS.get(str(params.get("operation")))
     if chosen is not None:
@@ -89,6 +91,15 @@ def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:
     if run is None or str(getattr(run.run_type, "value", run.run_type)) != "backfill":
         return None
     return of_airflow(rule, run.logical_date, is_dry(context))
+
+
+def check_known(given: Iterable[str]) -> None:
+    """Raise AirflowFailException for a field that the form does not have: `dry-run` would be no dry run."""
+    known = form()
+    for field in sorted(set(given) - set(known)):
+        near = difflib.get_close_matches(field, known, 1)
+        hint = f"did you mean {near[0]}?" if near else f"fields: {', '.join(known)}"
+        raise AirflowFailException(f"{field}: expected a field of the form, found none of this name: {hint}")
 
 
 def check_fields(params: Mapping[str, Any]) -> None:

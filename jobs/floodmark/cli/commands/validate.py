@@ -77,14 +77,13 @@ def _check(path: Path) -> list[Result]:
 
 
 def _folder(folder: Path) -> list[Result]:
-    from floodmark.cli.shared.selection import load_folder
+    from floodmark.cli.shared.selection import load_folder, no_rule_file
 
     found = load_folder(folder)
     good = [_importable(Result(_file_of(folder, name), rule)) for name, rule in found.good.items()]
     bad = [Result(legible(str(folder / file)), None, fault) for file, fault in found.bad.items()]
     if not good and not bad:
-        none = Refused(f"no rule file (*.yaml) in {folder}: `floodmark init` writes a first one")
-        return [Result(legible(str(folder)), None, none)]
+        return [Result(legible(str(folder)), None, no_rule_file(folder))]
     return sorted(good + bad, key=lambda result: result.file)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from floodmark.errors import FloodmarkError, Refused, RuleInvalid
+from floodmark.errors import FloodmarkError, Refused, RuleInvalid, legible
 
 if TYPE_CHECKING:
     from floodmark.core.rules.rule import Checked, Rule
@@ -99,18 +99,38 @@ def rules_named(folder: Path, names: list[str], checked: Checked | None = None) 
 
 
 def all_rules(folder: Path, checked: Checked | None = None) -> Selection:
-    """All rules of the folder; a bad file is a fault."""
+    """All rules of the folder; a bad file is a fault. Raises Refused if there is no rule file."""
     rules = load_folder(folder, checked)
+    if not rules.good and not rules.bad:
+        raise no_rule_file(folder)
     return Selection([rules.good[name] for name in sorted(rules.good)], {Path(f).stem: e for f, e in rules.bad.items()})
 
 
 def rules_tagged(folder: Path, tag: str, checked: Checked | None = None) -> Selection:
-    """Rules that carry a tag. A bad file's tags are unknown, so it is not a fault here."""
-    found = all_rules(folder, checked)
-    rules = [rule for rule in found.rules if tag in rule.airflow.tags]
-    if not rules:
-        tags = sorted({tag for rule in found.rules for tag in rule.airflow.tags})
+    """Rules that carry a tag. A bad file that has the tag's text is a fault: it may carry the tag."""
+    found = load_folder(folder, checked)
+    rules = [found.good[name] for name in sorted(found.good) if tag in found.good[name].airflow.tags]
+    faults = {Path(file).stem: fault for file, fault in found.bad.items() if _has(folder, file, tag)}
+    if not rules and not faults:
+        tags = sorted({tag for rule in found.good.values() for tag in rule.airflow.tags})
         raise Refused(
             f"no rule has the tag {tag!r} (`airflow: {{tags: [...]}}`); tags found: {', '.join(tags) or 'none'}"
         )
-    return Selection(rules)
+    return Selection(rules, faults)
+
+
+def _has(folder: Path, file: str, text: str) -> bool:
+    """Whether a file of the folder, or the one with defaults for all, has this text. A file may be unreadable."""
+    from floodmark.core.rules.rule import rule_paths
+    from floodmark.core.text.defaults import FILES
+
+    paths = [path for path in rule_paths(folder) if legible(path.name) == file]
+    paths += [path for name in FILES if (path := folder / name).is_file()]
+    try:
+        return any(text in path.read_text(errors="replace") for path in paths)
+    except OSError:
+        return True
+
+
+def no_rule_file(folder: Path) -> Refused:
+    return Refused(f"no rule file (*.yaml) in {folder}: `floodmark init` writes a first one")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from floodmark.core.rules.kinds import sink_kind, targets
 from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.tablenames import about_sink
-from floodmark.errors import Fenced, InputFault, LedgerBroken, NotOwned, Refused, Undeliverable
+from floodmark.errors import Fenced, InputFault, LedgerBroken, NotOwned, Refused, Retryable, Undeliverable
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
@@ -90,10 +90,24 @@ def values_of(sink: Sink, home: Home) -> dict[str, Any] | None:
 def check_targets(rule: Rule, home: Home, ledger: LedgerReader | None) -> None:
     """Check that each target can be reached, and is this ledger's or nobody's. Writes nothing. Raises as a relay."""
     for sink in targets(rule):
-        with closing(target_of(sink, home.outbox(sink))) as target:
-            position = target.position()
-        if position is not None:
-            _rows_behind(target, position, ledger)
+        _check_target(sink, home, ledger)
+
+
+def check_free_targets(rule: Rule, home: Home) -> None:
+    """Check that no target of a rule that has not begun is another ledger's. Raises NotOwned.
+
+    A target that cannot be reached now stops no run: its relay asks it again.
+    """
+    for sink in targets(rule):
+        with suppress(Retryable):
+            _check_target(sink, home, None)
+
+
+def _check_target(sink: Sink, home: Home, ledger: LedgerReader | None) -> None:
+    with closing(target_of(sink, home.outbox(sink))) as target:
+        position = target.position()
+    if position is not None:
+        _rows_behind(target, position, ledger)
 
 
 def _rows_behind(target: Target, position: Position, ledger: LedgerReader | None) -> list[Row]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from floodmark.core.rules.checks.columns import Problem, check_expression, given_by
 from floodmark.core.rules.checks.epochs import input_files, is_stateful
-from floodmark.core.rules.kinds import SINKS, can_of, sink_can
+from floodmark.core.rules.kinds import SINKS, can_of, sink_can, targets
 from floodmark.core.rules.model import OUTBOX_KEEP_US, Rule, Sink
 from floodmark.core.rules.sinks.delivery import delivery
 from floodmark.core.rules.sinks.outboxes import ASIDE
@@ -212,7 +212,14 @@ def check_growing(rule: Rule) -> Iterator[Problem]:
 
 def check_sinks(rule: Rule) -> Iterator[Problem]:
     named = [sink.name for sink in rule.sinks if sink.name]
+    shipped = [sink.label for sink in targets(rule)]
     for i, sink in enumerate(rule.sinks):
+        if sink_can(sink.kind).target and not sink.name and shipped.count(sink.label) > 1:
+            yield (
+                ("sinks", i),
+                f"expected a `name`, found none: {shipped.count(sink.label)} targets of the rule would be called "
+                f"{sink.label}, by which commands and Airflow's tasks know them",
+            )
         if sink.name and named.count(sink.name) > 1:
             yield ("sinks", i, "name"), f"expected a name that no other sink of the rule has, found {sink.name}"
         if sink.qos > rule.qos:
