@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from support.aged import age, entries, files
 from support.flow import Flow, event, rows_of
@@ -83,4 +85,95 @@ def test_a_maintained_rule_goes_on_and_is_proven_as_far_as_it_can_be(
     flow.arrive([event(700)])
     run(spark, flow)
     assert held(flow)[0] == held(flow)[1], "both hold every window once"
+    assert "broken" not in {finding.verdict for finding in audited(flow).findings}
+
+
+VALUES = """
+SELECT at, CAST(k AS DOUBLE) AS d, named_struct('d', CAST(k AS DOUBLE)) AS s, CAST(k AS FLOAT) AS f,
+       CAST(n AS DECIMAL(38, 0)) * 99999999999999999999 AS large,
+       CAST(n AS DECIMAL(20, 2)) + 123456789012345678.91 AS wide,
+       CAST(n AS DECIMAL(15, 2)) + 1234567890123.45 AS short
+FROM events
+"""
+ASKED = (
+    "d > 5", "d = double('NaN')", "s.d > 5", "f > 5", "large >= 99999999999999999999", "wide >= 123456789012345679.91",
+    "wide = 123456789012345678.91", "short = 1234567890123.45", "short > 1234567890123.45", "d < 5",
+)  # fmt: skip
+
+
+def test_readers_that_trust_bounds_find_what_they_found_before(spark: SparkSession, place: Path) -> None:
+    """Spark holds NaN to be the largest value, and bounds of decimals to be exact."""
+    flow = Flow(place, sql=VALUES, stream={"start": {"version": 0}, "lateness": None}, sinks=1)
+    flow.settings = {"epoch": {"max_files": 1}}
+    flow.arrive([event(1, "NaN", n=0), event(2, "1", n=1)])
+    flow.arrive([event(3, "2", n=0)])
+    run(spark, flow)
+
+    def counts() -> dict[str, int]:
+        return {asked: spark.read.format("delta").load(flow.sink()).where(asked).count() for asked in ASKED}
+
+    before = counts()
+    assert audited(flow).verdict == "proven"
+    assert "2 small files joined" in maintain(flow)
+    assert (counts(), audited(flow).verdict) == (before, "proven")
+    assert min(before.values()) > 0
+
+
+def test_times_that_deltas_client_cannot_hold_are_left_as_they_are(spark: SparkSession, place: Path) -> None:
+    """Another Spark than Floodmark's writes times as INT96; delta-rs counts these in nanoseconds."""
+    sql = "SELECT at, IF(n = 0, TIMESTAMP'9999-12-31 00:00:00Z', at) AS until, n FROM events"
+    flow = Flow(place, sql=sql, stream={"start": {"version": 0}, "lateness": None}, sinks=1)
+    flow.settings = {"epoch": {"max_files": 1}}
+    for number in range(2):
+        flow.arrive([event(number, n=number)])
+    run(spark, flow)
+    was = spark.conf.get("spark.sql.parquet.outputTimestampType")
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    try:
+        spark.sql(f"OPTIMIZE delta.`{flow.sink()}`")
+    finally:
+        spark.conf.set("spark.sql.parquet.outputTimestampType", was)
+    for number in range(2, 4):
+        flow.arrive([event(number, n=number)])
+    run(spark, flow)
+    before = spark.read.format("delta").load(flow.sink()).selectExpr("CAST(until AS STRING)").collect()
+    assert any("9999" in row[0] for row in before)
+    assert audited(flow).verdict == "proven"
+    assert "0 small files joined" in maintain(flow)
+    assert spark.read.format("delta").load(flow.sink()).selectExpr("CAST(until AS STRING)").collect() == before
+    assert audited(flow).verdict == "proven"
+
+
+def test_columns_that_row_tracking_adds_to_files_are_none_of_the_rows(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place)
+    for sink in flow.settings["sinks"]:
+        sink["properties"] = {"delta.enableRowTracking": "true"}
+    for at in range(3):
+        flow.arrive([event(60 * at + 1), event(60 * at + 2, "b", 0.1 * at)])
+    flow.arrive([event(500)])
+    run(spark, flow)
+    for number in (0, 1):
+        spark.sql(f"OPTIMIZE delta.`{flow.sink(number)}`")
+        (live,) = DeltaTable(flow.sink(number)).file_uris()
+        assert any(name.startswith("_row-id-col-") for name in pq.read_schema(live).names)
+    assert "broken" not in {finding.verdict for finding in audited(flow).findings}
+
+
+@pytest.mark.parametrize("value", ["CAST(unhex(k) AS STRING)", "date_add(DATE'1970-01-01', 2147483647)"])
+def test_a_table_whose_values_deltas_client_cannot_read_stops_no_upkeep(
+    spark: SparkSession, place: Path, value: str
+) -> None:
+    flow = Flow(place, sql=f"SELECT at, {value} AS odd, n FROM events", sinks=2)
+    flow.stream = {"start": {"version": 0}, "lateness": None}
+    flow.settings = {
+        "epoch": {"max_files": 1}, "sinks": [{"delta": flow.sink(0)}, {"delta": flow.sink(1), "columns": ["at", "n"]}]
+    }  # fmt: skip
+    for number in range(2):
+        flow.arrive([event(number, "FF", n=number)])
+    run(spark, flow)
+    before = spark.read.format("delta").load(flow.sink()).selectExpr("hex(CAST(odd AS STRING))", "n").collect()
+    said = maintain(flow)
+    assert "sink counted_out0: not compacted, files stay for Spark's OPTIMIZE" in said
+    assert "2 small files joined" in said, "of the other sink"
+    assert spark.read.format("delta").load(flow.sink()).selectExpr("hex(CAST(odd AS STRING))", "n").collect() == before
     assert "broken" not in {finding.verdict for finding in audited(flow).findings}

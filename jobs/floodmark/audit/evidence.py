@@ -181,10 +181,11 @@ class TableLog:
     """The remaining entries of a table's log, oldest first. `id`: the table's; None if there is no table.
 
     `live`: size of each file of the newest version, by path; `present`: of those in the table's folder. `plain`: a
-    file's columns are the table's, under their own names. `types`: of its columns, as Delta names them. `checkpoint`:
-    the oldest one, where the log does not begin at its first entry. `version`: the newest, as readers see it.
-    `readable`: else nothing is known of it, and that is told. `partitions`: columns by which it is partitioned.
-    `shown`: the newest checkpoint, which readers believe, where it is newer than the first entry.
+    file's columns are the table's, under their own names. `types`: of its columns, as Delta names them. `tracking`:
+    columns that files may have besides, for row tracking. `checkpoint`: the oldest one, where the log does not begin at
+    its first entry. `version`: the newest, as readers see it. `readable`: else nothing is known of it, and that is
+    told. `partitions`: columns by which it is partitioned. `shown`: the newest checkpoint, which readers believe, where
+    it is newer than the first entry.
 
     Of a sink that is no Delta table: `moves`: rows that came and went, by entry; `held`: the digest of those that came,
     read back, None where some have gone since.
@@ -197,6 +198,7 @@ class TableLog:
     present: Mapping[str, int] = field(default_factory=dict)
     plain: bool = True
     types: Mapping[str, Any] = field(default_factory=dict)
+    tracking: frozenset[str] = frozenset()
     checkpoint: Base | None = None
     version: int = -1
     readable: bool = True

@@ -29,6 +29,7 @@ CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.pa
 UNSUPPORTED = re.compile(r"Feature '.*' is not supported|Unsupported (table features|minimum reader)|catalog-managed")
 
 
+TRACKING = "delta.rowTracking.materialized"  # begins properties that name columns which OPTIMIZE writes
 LEDGER_APP = "floodmark.ledger"  # app id under which each row of a ledger records its number
 
 
@@ -108,6 +109,9 @@ def _read_table(address: str) -> TableLog:
         present=_folder(store),
         plain=metadata.configuration.get("delta.columnMapping.mode", "none") == "none",
         types={column["name"]: column["type"] for column in json.loads(table.schema().to_json())["fields"]},
+        tracking=frozenset(
+            value for name, value in metadata.configuration.items() if name.startswith(TRACKING) and value
+        ),
         checkpoint=_checkpoint(store, (first - 1, first)) if first > 0 else None,
         shown=_checkpoint(store, range(table.version(), first, -1)),
         version=table.version(),

@@ -116,7 +116,7 @@ def _aside(log: TableLog) -> Aside:
     if log.id is None:
         return Aside()
     store = store_of(log.address)
-    parts = [rows_of(store, path, log.types) for path in log.live]
+    parts = [rows_of(store, path, log) for path in log.live]
     return Aside(pa.concat_tables(parts, promote_options="default") if parts else None)
 
 
@@ -265,7 +265,7 @@ class _Replay:
             return
         entry = self.log.at(int(one.written["commit"]))
         for file in () if entry is None else entry.files_with_rows:
-            yield rows_of(store_of(self.log.address), file.path, self.log.types)
+            yield rows_of(store_of(self.log.address), file.path, self.log)
 
     def _make_room(self, backfill: Mapping[str, Any]) -> None:
         edges = [backfill["begin"], *(edge for gap in backfill.get("gaps", ()) for edge in gap), backfill["end"]]

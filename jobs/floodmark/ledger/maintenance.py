@@ -12,16 +12,15 @@ become valid.
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
-from deltalake import DeltaTable, PostCommitHookProperties
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from floodmark.core.lifecycle.cleanup import (
@@ -45,10 +44,9 @@ from floodmark.core.rules.model import CleanUp
 from floodmark.core.text.addresses import identity
 from floodmark.core.text.tablenames import about_named, about_table, table_label
 from floodmark.errors import Busy, Refused, RunFailed, TableBroken
-from floodmark.ledger.delta import datafiles, tablelog, tables
+from floodmark.ledger.delta import datafiles, joining, tablelog, tables
 from floodmark.ledger.delta.damage import HINT, file_damage, listed, log_faults, unreadable_checkpoint
 from floodmark.ledger.delta.storefaults import cannot_take, make_room
-from floodmark.ledger.delta.syncing import sync_table
 from floodmark.ledger.dropping import OF_OBJECTS, Owned, not_ours, owned
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
@@ -56,8 +54,6 @@ from floodmark.ledger.landings import Cut, LandedTable, cut, due_cut, is_landed
 from floodmark.ledger.ledger import Ledger, LedgerReader
 
 Say = Callable[[str], None]
-# Checkpoints and cuts of the log are made below, by what is needed; delta-rs would go by age alone.
-NO_HOOK = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 @dataclass(frozen=True)
@@ -152,7 +148,10 @@ class Maintenance:
         with _working(one.address):
             table = DeltaTable(one.address)
             beyond = _beyond(table)
-            small = 0 if beyond or TableName.parse(one.name).is_written_by_runs else _small(table)
+            small = 0 if beyond or TableName.parse(one.name).is_written_by_runs else joining.small(table)
+            if small > 1:
+                beyond = joining.has_old_times(table)
+                small = 0 if beyond else small
             files = () if beyond else tuple(self._removable(table, one.address))
             coming = table.version() + (small > 1)  # of the checkpoint, if one will be made
             begins, entries = self._log(table, one, None if beyond else coming)
@@ -162,9 +161,10 @@ class Maintenance:
         if one.cut is not None:
             say(f"{table_label(one.name)}: removing {one.cut.chunks} old chunks")
             cut(rule, one.cut)
-        if one.small > 1:
-            say(f"{table_label(one.name)}: compacting {one.small} small files")
-            _compact(one.address)
+        joined = one.small if one.small > 1 else 0
+        if joined:
+            say(f"{table_label(one.name)}: compacting {joined} small files")
+            joined = _compact(one, say)
             reach(rule, "maintain.compacted")
         if one.files:
             say(f"{table_label(one.name)}: removing {len(one.files)} files that no version needs")
@@ -179,9 +179,7 @@ class Maintenance:
             _check_repeated(one, begins)
             say(f"{table_label(one.name)}: removing {entries} entries of its log, which now starts at version {begins}")
             _cut(rule, one.address, begins)
-        return TableDone(
-            Tended(compacted=one.small if one.small > 1 else 0, removed=len(one.files), log_from=begins), entries
-        )
+        return TableDone(Tended(compacted=joined, removed=len(one.files), log_from=begins), entries)
 
     def _removable(self, table: DeltaTable, address: str) -> Iterator[Path]:
         """Files older than the retention that neither the newest version has nor others need."""
@@ -211,6 +209,17 @@ class Maintenance:
         keep = self.how.keep_log_us if is_landed(one.name) else _retention(table, LOG, self.how.keep_log_us)
         begins = log_begins(checkpoints, written, time.time() - keep / 1_000_000, self.need(one.address))
         return begins, sum(version < begins for version in found.entries)
+
+
+def _compact(one: TableWork, say: Say) -> int:
+    """Join the table's small files. Returns how many: none if delta-rs cannot read their values, which Spark can."""
+    try:
+        with _working(one.address):
+            joining.compact(one.address)
+    except TableBroken as fault:  # the files have been checked: they are as they were written
+        say(f"{table_label(one.name)}: not compacted, files stay for Spark's OPTIMIZE: {fault}")
+        return 0
+    return one.small
 
 
 def _known(head: Head, home: Home) -> Iterator[Owned]:
@@ -244,7 +253,7 @@ def _damage(one: TableWork) -> Iterator[str]:
     table = tables.open_table(one.address)
     assert table is not None
     yield from datafiles.file_faults(table)
-    for path in _joined(table) if one.small > 1 else ():
+    for path in joining.joined(table) if one.small > 1 else ():
         fault = file_damage(Path(one.address) / unquote(path))
         if fault is not None:
             yield fault
@@ -272,68 +281,6 @@ def _retention(table: DeltaTable, name: str, else_us: int) -> int:
     """The retention in microseconds: the table's own, else the rule's."""
     said = table.metadata().configuration.get(name)
     return else_us if said is None else retention_us(datafiles.root_of(table).removeprefix("file://"), name, said)
-
-
-TARGET = 100 * 1024 * 1024  # bytes of a file after which another starts
-
-
-def _small(table: DeltaTable) -> int:
-    """How many files are worth joining: those of a partition with several files below half of the target size."""
-    return sum(map(len, _several(table, TARGET // 2)))
-
-
-def _joined(table: DeltaTable) -> list[str]:
-    """The files, as the log spells them, that `_compact` may read."""
-    return [path for paths in _several(table, TARGET) for path in paths]
-
-
-def _several(table: DeltaTable, below: int) -> list[list[str]]:
-    """The files of fewer than `below` bytes, by partition, for partitions with more than one."""
-    actions = table.get_add_actions(flatten=True)
-    parts = [name for name in actions.column_names if name.startswith("partition.")]
-    found: dict[tuple[object, ...], list[str]] = {}
-    columns = [datafiles.values_of(actions[name]) for name in ("path", "size_bytes", *parts)]
-    for path, size, *part in zip(*columns, strict=True):
-        found.setdefault(tuple(part), []).extend([path] if size < below else [])
-    return [paths for paths in found.values() if len(paths) > 1]
-
-
-def _compact(address: str) -> None:
-    """Join small files, in one commit that changes no row."""
-    with _working(address):
-        table = DeltaTable(address)
-        before = table.version()
-        with _kept_young(Path(address) / "_delta_log"):
-            table.optimize.compact(target_size=TARGET, post_commithook_properties=NO_HOOK)
-        for version in range(before + 1, table.version() + 1):
-            _vouch_for(address, version)
-    sync_table(address)
-
-
-@contextmanager
-def _kept_young(log: Path) -> Iterator[None]:
-    """Make log files look new while delta-rs joins files.
-
-    When it joins files, delta-rs ignores NO_HOOK and cuts the log by its files' age. It also cuts entries that readers
-    need, and up to a checkpoint that lacks a part.
-    """
-    times = {file: file.stat() for file in log.iterdir() if file.is_file()}
-    for file in times:
-        os.utime(file)
-    try:
-        yield
-    finally:
-        for file, was in times.items():
-            with suppress(FileNotFoundError):  # others may clean the log meanwhile
-                os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
-
-
-def _vouch_for(address: str, version: int) -> None:
-    """Write Hadoop's checksums, which delta-rs does not, for a log entry and the files that it adds."""
-    root = Path(address)
-    files = (root / unquote(path) for path in datafiles.added_paths(address, version))
-    for file in (*filter(Path.exists, files), root / "_delta_log" / f"{version:020}.json"):
-        tables.write_sums(file)
 
 
 def _checkpoint(table: DeltaTable, address: str) -> None:

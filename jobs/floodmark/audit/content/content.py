@@ -137,18 +137,28 @@ def _refuse_unsure(parts: Iterable[pa.Table]) -> None:
         )
 
 
-def rows_of(store: PyFileSystem, path: str, types: Mapping[str, Any], only: Sequence[str] | None = None) -> pa.Table:
-    """Rows of a file. Avoids pyarrow's data sets: their remaining threads at times abort the process as it exits.
+def rows_of(store: PyFileSystem, path: str, log: TableLog, only: Sequence[str] | None = None) -> pa.Table:
+    """Rows of a file of this table. Avoids pyarrow's data sets: their remaining threads at times abort the process as
+    it exits.
 
-    `types`: of the table. Variants become texts.
+    Variants become texts.
     """
     wanted = None if only is None else {name.lower() for name in only}
     with store.open_input_file(path) as file:
-        found = pq.ParquetFile(file)
+        found = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
         names = found.schema_arrow.names
         rows = found.read(None if wanted is None else [name for name in names if name.lower() in wanted])
-    fed = [name for name in rows.column_names if name in FEED and name not in types]
-    return as_texts(rows.drop_columns(fed), types)
+    besides = {*FEED, *log.tracking} - set(log.types)
+    rows = rows.drop_columns([name for name in rows.column_names if name in besides])
+    return as_texts(_zoned(rows, log.types), log.types)
+
+
+def _zoned(rows: pa.Table, types: Mapping[str, Any]) -> pa.Table:
+    """The rows with the zone of times that a file has as INT96, which says none."""
+    for at, field in enumerate(rows.schema):
+        if field.type == pa.timestamp("us") and types.get(field.name) == "timestamp":
+            rows = rows.set_column(at, field.name, rows[field.name].cast(pa.timestamp("us", "UTC")))
+    return rows
 
 
 def check_same(before: Iterable[File], after: Iterable[File], named: Named, log: TableLog) -> Iterator[Finding]:
@@ -179,7 +189,7 @@ def _together(parts: list[pa.Table]) -> pa.Table:
 def _of_table(store: PyFileSystem, file: File, log: TableLog, only: Sequence[str] | None = None) -> pa.Table:
     """The rows of a file, with the partition columns of the log: every reader takes these from the log, even if the
     file has such a column. `only`: columns, in any case; else all of them."""
-    rows = rows_of(store, file.path, log.types, only)
+    rows = rows_of(store, file.path, log, only)
     rows = rows.drop_columns([name for name in rows.column_names if name in file.partition])
     for name, text in file.partition.items():
         rows = rows.append_column(name, constant(text, log.types[name], rows.num_rows))

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from floodmark.audit.evidence import File, TableLog
 WHOLE = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 PREFIX = 32  # characters that Delta keeps of a string's bounds
-SLACK = 1e-6  # of 32-bit floats, and of decimals that some writers round
+SLACK = 1e-6  # of 32-bit floats
 ROUNDED = timedelta(milliseconds=1)
 ZONED_WELL = 1973  # before then, some zones have offsets with seconds, which texts omit
 
@@ -124,6 +125,8 @@ def _outside(column: pa.Array, rows: int | None, low: Any, high: Any, nulls: Any
         return
     if type(nulls) is int:  # readers check whether there are nulls, and whether there is anything else
         yield nulls == 0 < column.null_count or (nulls == rows and column.null_count < len(column))
+    if _has_nan(column):  # which Spark holds to be the largest value
+        yield isinstance(high, int | float | Decimal)
     if column.null_count < len(column) and (low is not None or high is not None):
         found = _extremes(column)
         if found is not None:
@@ -140,6 +143,10 @@ def _extremes(column: pa.Array) -> tuple[Any, Any] | None:
     except (pa.ArrowException, ValueError, OverflowError):  # such as for a time that Python cannot represent
         return None
     return None if found["min"] is None else (found["min"], found["max"])
+
+
+def _has_nan(column: pa.Array) -> bool:
+    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_nan(column)).as_py())
 
 
 def _above(bound: Any, value: Any) -> bool:
@@ -164,9 +171,9 @@ def _comparable(larger: Any, smaller: Any) -> tuple[Any, Any] | None:
 
 
 def _alike(larger: Any, smaller: Any) -> tuple[Any, Any] | None:
-    if type(larger) is int and type(smaller) is int:
-        return larger, smaller
     kinds = [type(one) for one in (larger, smaller)]
+    if set(kinds) <= {int, Decimal}:
+        return larger, smaller
     if str in kinds and (datetime in kinds or date in kinds):
         return _times(larger, smaller)
     if kinds == [str, str]:

@@ -1,0 +1,126 @@
+"""Joins small files of a table, by delta-rs and without a JVM."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import ColumnProperties, DeltaTable, PostCommitHookProperties, WriterProperties
+
+from floodmark.ledger.delta import datafiles, tables
+from floodmark.ledger.delta.syncing import sync_table
+
+# Checkpoints and cuts of the log are made by what is needed (`maintenance`); delta-rs would go by age alone.
+NO_HOOK = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+DIGITS = 15  # of a DECIMAL, which a double holds
+# Types whose bounds delta-rs writes as Spark does, or wider.
+BOUNDED = frozenset({"boolean", "byte", "short", "integer", "long", "date", "string", "binary", "timestamp",
+                     "timestamp_ntz"})  # fmt: skip
+TARGET = 100 * 1024 * 1024  # bytes of a file after which another starts
+
+
+def small(table: DeltaTable) -> int:
+    """How many files are worth joining: those of a partition with several files below half of the target size."""
+    return sum(map(len, _several(table, TARGET // 2)))
+
+
+def joined(table: DeltaTable) -> list[str]:
+    """The files, as the log spells them, that `compact` may read."""
+    return [path for paths in _several(table, TARGET) for path in paths]
+
+
+def _several(table: DeltaTable, below: int) -> list[list[str]]:
+    """The files of fewer than `below` bytes, by partition, for partitions with more than one."""
+    actions = table.get_add_actions(flatten=True)
+    parts = [name for name in actions.column_names if name.startswith("partition.")]
+    found: dict[tuple[object, ...], list[str]] = {}
+    columns = [datafiles.values_of(actions[name]) for name in ("path", "size_bytes", *parts)]
+    for path, size, *part in zip(*columns, strict=True):
+        found.setdefault(tuple(part), []).extend([path] if size < below else [])
+    return [paths for paths in found.values() if len(paths) > 1]
+
+
+def compact(address: str) -> None:
+    """Join small files, in one commit that changes no row. Raises as delta-rs does."""
+    table = DeltaTable(address)
+    before, how = table.version(), writing(tables.columns_of(table))
+    with _kept_young(Path(address) / "_delta_log"):
+        table.optimize.compact(target_size=TARGET, post_commithook_properties=NO_HOOK, writer_properties=how)
+    for version in range(before + 1, table.version() + 1):
+        _vouch_for(address, version)
+    sync_table(address)
+
+
+def writing(columns: Mapping[str, str]) -> WriterProperties:
+    """How joined files are written: bounds in the log for columns of these types alone.
+
+    delta-rs writes a DECIMAL's as floating point, and leaves NaN out of a float's, which Spark holds to be the largest
+    value. Spark would then pass over files with rows that it looks for.
+    """
+    bounded = [name for name, kind in columns.items() if kind in BOUNDED or _is_short(kind)]
+    return WriterProperties(
+        compression="ZSTD",  # as delta-rs writes by default
+        compression_level=4,
+        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
+        column_properties={name: ColumnProperties(statistics_enabled="PAGE") for name in bounded},
+    )
+
+
+def _is_short(kind: str) -> bool:
+    """Whether a DECIMAL has so few digits that floating point holds each value apart from others."""
+    found = re.fullmatch(r"decimal\((\d+),\s*\d+\)", kind)
+    return found is not None and int(found[1]) <= DIGITS
+
+
+def has_old_times(table: DeltaTable) -> str:
+    """Whether a file to be joined has times of Parquet's type INT96, as Spark writes them by default; '' if none has.
+
+    delta-rs counts these in nanoseconds from 1677 to 2262, and gives other times wrong values.
+    """
+    if '"timestamp' not in table.schema().to_json():
+        return ""
+    root = Path(datafiles.root_of(table).removeprefix("file://"))
+    schemas = (pq.read_schema(root / unquote(path)) for path in joined(table))
+    old = any(pa.types.is_timestamp(kind) and kind.unit == "ns" for schema in schemas for kind in _leaves(schema))
+    return "times of Parquet's type INT96" if old else ""
+
+
+def _leaves(schema: pa.Schema) -> Iterator[pa.DataType]:
+    """All types in a schema, nested ones included."""
+    waiting = list(schema.types)
+    while waiting:
+        kind = waiting.pop()
+        yield kind
+        waiting += [kind.field(i).type for i in range(kind.num_fields)]
+
+
+@contextmanager
+def _kept_young(log: Path) -> Iterator[None]:
+    """Make log files look new while delta-rs joins files.
+
+    When it joins files, delta-rs ignores NO_HOOK and cuts the log by its files' age. It also cuts entries that readers
+    need, and up to a checkpoint that lacks a part.
+    """
+    times = {file: file.stat() for file in log.iterdir() if file.is_file()}
+    for file in times:
+        os.utime(file)
+    try:
+        yield
+    finally:
+        for file, was in times.items():
+            with suppress(FileNotFoundError):  # others may clean the log meanwhile
+                os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+
+
+def _vouch_for(address: str, version: int) -> None:
+    """Write Hadoop's checksums, which delta-rs does not, for a log entry and the files that it adds."""
+    root = Path(address)
+    files = (root / unquote(path) for path in datafiles.added_paths(address, version))
+    for file in (*filter(Path.exists, files), root / "_delta_log" / f"{version:020}.json"):
+        tables.write_sums(file)
