@@ -257,8 +257,8 @@ def test_a_copy_writes_nowhere_else(tmp_path: Path) -> None:
 
 TARGETS: list[dict[str, Any]] = [
     {"postgres": {"connection": "shop", "table": "shop.sold"}, "key": ["k"], "outbox": {"max_bytes": 1000}},
-    {"kafka": {"connection": "bus", "topic": "sold", "key": ["k"]}},
-    {"files": {"path": "/out/sold", "format": "csv"}, "qos": 1},
+    {"kafka": {"connection": "bus", "topic": "sold", "key": ["k"]}, "name": "topic"},
+    {"files": {"path": "/out/sold", "format": "csv"}, "name": "folder", "qos": 1},
 ]
 
 
