@@ -71,12 +71,12 @@ class Originals:
         return found
 
     def _told(self, dead: DataFrame, among: DataFrame) -> DataFrame:
-        shape, frames = self.plan.fold.shape, []
-        for i, name in enumerate(self.plan.rule.streams):
-            mine, theirs = dead.where(F.col("_stream") == name), among.where(f"_s = {i}")
-            for first, upto, fields in _compared(self.plan, name, self.texts, dead.columns):
-                of_text = mine.where(F.col("_epoch").between(first, upto))
-                frames.append(self._counted(of_text, theirs, StructType(fields), shape.prefix(name)))
+        frames = []
+        for first, upto, read in read_then(self.plan, self.texts, dead.columns):
+            of_text = dead.where(F.col("_epoch").between(first, upto))
+            for i, (name, fields) in enumerate(read.items()):
+                mine, theirs = of_text.where(F.col("_stream") == name), among.where(f"_s = {i}")
+                frames.append(self._counted(mine, theirs, StructType(fields), self.plan.fold.shape.prefix(name)))
         return reduce(DataFrame.unionByName, frames)
 
     def _counted(self, dead: DataFrame, among: DataFrame, alike: StructType, prefix: str) -> DataFrame:
@@ -91,31 +91,40 @@ class Originals:
         return told.withColumn(THERE, F.expr(f"{PLACE} <= coalesce({TIMES}, 0)")).drop(HASH, PLACE, TIMES)
 
 
-def _compared(
-    plan: Plan, name: str, texts: Sequence[tuple[int, Rule]], kept: Sequence[str]
-) -> Iterator[tuple[int, int, list[StructField]]]:
-    """By which columns a stream's dead rows are found again: from an epoch to another, those that the rule read then.
+def read_then(
+    plan: Plan, texts: Sequence[tuple[int, Rule]], kept: Sequence[str]
+) -> list[tuple[int, int, dict[str, list[StructField]]]]:
+    """By which columns dead rows are found again: from one epoch to another, those of each stream that the rule read.
 
-    An event time that an expression computes is none of the source's.
+    kept: the columns of the dead table. An event time that an expression computes is none of the source's.
     """
+    found: list[tuple[int, int, dict[str, list[StructField]]]] = []
+    ends = [*(first - 1 for first, _ in texts[1:]), (1 << 63) - 1]
+    for (first, text), end in zip(texts, ends, strict=True):
+        read = {name: list(_read(plan, name, text, kept)) for name in plan.rule.streams}
+        if found and found[-1][2] == read:
+            first = found.pop()[0]
+        found.append((first, end, read))
+    return found
+
+
+def _read(plan: Plan, name: str, text: Rule, kept: Sequence[str]) -> Iterator[StructField]:
     time, there = plan.rule.streams[name].event_time, {column.lower() for column in kept}
     made = time.name.lower() if time is not None and time.expr is not None else None
     fields = [one for one in plan.fold.shape.columns(name) if one.name.lower() in there - {made}]
     types = {field.name: field.dataType.simpleString() for field in fields}
-    ends = [*(first - 1 for first, _ in texts[1:]), (1 << 63) - 1]
-    for (first, text), end in zip(texts, ends, strict=True):
-        read = set(with_checked_columns(text, name, needed(text, name, types), types))
-        yield first, end, [field for field in fields if field.name in read]
+    read = set(with_checked_columns(text, name, needed(text, name, types), types))
+    return (field for field in fields if field.name in read)
 
 
-def without(rows: DataFrame, removed: DataFrame, first: str, but: Sequence[str]) -> DataFrame:
-    """The rows minus those of another such frame, each as often as it occurs there, compared by their columns.
+def without(rows: DataFrame, removed: DataFrame, first: str, alike: Sequence[StructField]) -> DataFrame:
+    """The rows minus those of another such frame, each as often as it occurs there, compared by the columns `alike`.
 
-    `first`: SQL condition of rows to remove before others with equal columns. but: columns that are not compared.
+    `first`: SQL condition of rows to remove before others with equal columns.
     """
-    columns = [field for field in rows.schema if field.name in removed.columns and field.name not in but]
-    digesting = Digesting(StructType(columns), exact=True)
-    often = digesting.hashed(removed).groupBy(HASH).agg(F.count(F.lit(1)).alias(TIMES))
-    place = F.row_number().over(Window.partitionBy(HASH).orderBy(F.expr(f"coalesce({first}, false)").desc()))
-    placed = digesting.hashed(rows).withColumn(PLACE, place).join(often, HASH, "left")
+    digesting = Digesting(StructType(list(alike)), exact=True)
+    typed = removed.withColumns({field.name: F.col(quoted(field.name)).cast(field.dataType) for field in alike})
+    often = digesting.hashed(typed).groupBy("_s", HASH).agg(F.count(F.lit(1)).alias(TIMES))
+    place = F.row_number().over(Window.partitionBy("_s", HASH).orderBy(F.expr(f"coalesce({first}, false)").desc()))
+    placed = digesting.hashed(rows).withColumn(PLACE, place).join(often, ["_s", HASH], "left")
     return placed.where(f"{PLACE} > coalesce({TIMES}, 0)").select(*map(quoted, rows.columns))

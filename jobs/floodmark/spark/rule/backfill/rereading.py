@@ -11,7 +11,7 @@ from functools import cached_property, reduce
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Restated
@@ -28,13 +28,13 @@ from floodmark.spark.read.batch import NO_LIMIT, Batch, Limits, united
 from floodmark.spark.read.frames import read_range, tagged
 from floodmark.spark.read.replaying import dead_rows
 from floodmark.spark.read.shape import Shape, instant, time_type
-from floodmark.spark.rule.backfill.deadrows import THERE, Originals, of_epochs, replays_of, without
+from floodmark.spark.rule.backfill.deadrows import THERE, Originals, of_epochs, read_then, replays_of, without
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import bytes_not_passed_over
 
 FEW = 64 << 20  # bytes of files
-TAGS = ("_k", "_t", "_e", "_x", "_m")  # computed for a row, beside its stream and columns
+Removed = tuple[DataFrame, list[StructField]]  # rows of the rule's frame, and the columns to find them by
 
 
 def at_hand(rows: DataFrame) -> DataFrame:
@@ -52,8 +52,8 @@ def within(plan: Plan, rows: DataFrame, span: Restated) -> DataFrame:
 class PastRows:
     """The rows that a generation's epochs up to the head's have read, in the rule's frame, as the sources hold them.
 
-    rewritten: rows may have left a source since. Then neither a dead row counts that has left, nor what a replay made
-    of it. held: frames that are persisted.
+    rewritten: rows may have left a source since. Then what a replay made of a dead row that has left does not count.
+    held: frames that are persisted.
     """
 
     session: SparkSession
@@ -66,7 +66,7 @@ class PastRows:
     def all(self, epochs: SameVersions | None = None) -> DataFrame:
         """All of them, dead ones included. epochs: that have read the rows, if not all have."""
         begin, end = self._entries if epochs is None else (epochs.begin, epochs.end)
-        dead = self.dead
+        dead = self.dead if self.head.replays else None
         replays = [] if dead is None else replays_of(self.plan, dead, self.head, *self._numbers(epochs))
         read = reread(self.session, self.plan, self.home, begin, end)
         return reduce(DataFrame.unionByName, [read, *replays])
@@ -95,11 +95,10 @@ class PastRows:
         made = replays_of(self.plan, found.where(THERE).drop(THERE), self.head, 1, self.head.epoch)
         return reduce(DataFrame.unionByName, made).where("_k AND _e IS NULL")
 
-    def quarantined(self, table: str, epochs: SameVersions | None = None) -> DataFrame:
-        """The rows of the late or dead table that count, in the rule's frame."""
-        dead = self.dead if table == self.home.dead else None
-        rows = dead_rows(self.session, table) if dead is None else dead
-        return quarantined_rows(self.plan, rows.where(of_epochs(self.head, *self._numbers(epochs))))
+    def quarantined(self, table: str) -> DataFrame:
+        """All rows of the late or dead table, in the rule's frame."""
+        rows = dead_rows(self.session, table).where(of_epochs(self.head, 1, self.head.epoch))
+        return quarantined_rows(self.plan, rows)
 
     def release(self) -> None:
         for rows in self.held:
@@ -108,8 +107,29 @@ class PastRows:
     def _living(
         self, rows: DataFrame, of: Callable[[DataFrame], DataFrame], epochs: SameVersions | None
     ) -> tuple[Batch, dict[str, Counts]]:
-        dead = None if self.dead is None else of(self.quarantined(self.home.dead, epochs))
+        dead = list(self._removed(of, epochs)) if has_rows(self.home.dead) else []
         return _living(self.plan, rows, dead, self.rewritten)
+
+    def _removed(self, of: Callable[[DataFrame], DataFrame], epochs: SameVersions | None) -> Iterator[Removed]:
+        """The dead rows that these epochs quarantined, in the rule's frame, and the columns to compare.
+
+        If rewritten, these are all columns that the rule read then: somebody may have corrected another one than the
+        SQL reads. Else each dead row is there, and the SQL's columns do, whichever expectations have come since.
+        """
+        table, shape = self._table, self.plan.fold.shape
+        first, upto = self._numbers(epochs)
+        whole = [(first, upto, {name: list(schema) for name, schema in shape.streams.items()})]
+        for begin, end, read in read_then(self.plan, self._texts, table.columns) if self.rewritten else whole:
+            if begin <= upto and first <= end:
+                rows = table.where(of_epochs(self.head, max(begin, first), min(end, upto)))
+                yield (
+                    of(quarantined_rows(self.plan, rows)),
+                    [
+                        StructField(shape.prefix(name) + one.name, one.dataType)
+                        for name, fields in read.items()
+                        for one in fields
+                    ],
+                )
 
     @property
     def _entries(self) -> tuple[Entry, Entry]:
@@ -121,7 +141,7 @@ class PastRows:
 
     @cached_property
     def dead(self) -> DataFrame | None:
-        """The rows of the dead table that count; None if it has none."""
+        """The rows of the dead table, if rewritten those that the sources still hold; None if it has none."""
         if not has_rows(self.home.dead):
             return None
         if not self.rewritten:
@@ -153,12 +173,12 @@ def texts_of(home: Home, head: Head) -> Iterator[tuple[int, Rule]]:
                 yield row.epoch, Rule.from_json(body["rule"])
 
 
-def _living(plan: Plan, rows: DataFrame, dead: DataFrame | None, rewritten: bool) -> tuple[Batch, dict[str, Counts]]:
-    gone = dict.fromkeys(plan.rule.streams, 0)
-    if dead is not None:
-        gone = _by_stream(plan, dead)
-    if dead is not None and any(gone.values()):
-        left = without(rows, dead, _stopping(plan), TAGS)
+def _living(plan: Plan, rows: DataFrame, dead: Sequence[Removed], rewritten: bool) -> tuple[Batch, dict[str, Counts]]:
+    gone, left = dict.fromkeys(plan.rule.streams, 0), rows
+    for removed, alike in dead:
+        gone = {name: gone[name] + count for name, count in _by_stream(plan, removed).items()}
+        left = without(left, removed, _stopping(plan), alike)
+    if any(gone.values()):
         before, after = _by_stream(plan, rows), _by_stream(plan, left)
         found = {name: count - after[name] for name, count in before.items()}
         if not rewritten:
@@ -252,11 +272,11 @@ def has_rows(table: str) -> bool:
 
 def quarantined_rows(plan: Plan, rows: DataFrame) -> DataFrame:
     """These rows of a late or dead table, with the columns of the rule's frame."""
-    shape = plan.fold.shape
-    frames = []
+    shape, frames = plan.fold.shape, []
+    columns = Shape({name: shape.columns(name) for name in shape.streams})
     for name, stream in plan.rule.streams.items():
-        mine = _with_all(rows.where(F.col("_stream") == name), shape.streams[name])
-        frames.append(tagged(mine, _as_quarantined(stream), name, Shape(shape.streams), None))
+        mine = _with_all(rows.where(F.col("_stream") == name), shape.columns(name))
+        frames.append(tagged(mine, _as_quarantined(stream), name, columns, None))
     return united(frames)
 
 
