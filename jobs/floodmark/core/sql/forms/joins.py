@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from operator import itemgetter
@@ -86,7 +86,18 @@ def join_rows(shape: Shape, select: Select, columns: Sequence[Columns]) -> Joine
     soonest = min(reached, key=lambda clock: reached[clock].after_us)
     ends = [clocks[number][0] for number in preserved] if full else [soonest]
     times = {(clock.read, clock.name): time for clock, time in reached.items()}
-    return Joined(_output(select, columns, times), tuple((clock.sql, reached[clock]) for clock in ends))
+    return Joined(_output(select, columns, times), _final_by(select, {clock: reached[clock] for clock in ends}))
+
+
+def _final_by(select: Select, ends: Mapping[_Clock, Time]) -> tuple[tuple[str, Time], ...]:
+    """The times that decide when a row is final. The two of a FULL JOIN that USING has merged are one column: a name
+    before it could mean another column, such as a struct."""
+    (name, *others) = {clock.name for clock in ends}
+    one_column = len(ends) == len(select.reads) == 2 and not others and name in using(select.reads[1].join)
+    if not one_column:
+        return tuple((clock.sql, time) for clock, time in ends.items())
+    either = Time(max(one.before_us for one in ends.values()), max(one.after_us for one in ends.values()))
+    return ((quoted(name), either),)
 
 
 def _is_endless(select: Select, distances: _Distances) -> bool:

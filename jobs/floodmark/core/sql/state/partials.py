@@ -192,7 +192,7 @@ def aggregated(shape: Shape, grouped: Select, keys: Sequence[tuple[str, str]], g
     keys: the columns that the state is grouped by, and their SQL. group: a GROUP BY to use in place of the SELECT's
     own. Raises SqlAt for an aggregate whose partials cannot be merged.
     """
-    calls = list(calls_of(shape, grouped, {name.lower() for name, _ in keys}))
+    calls = list(calls_of(shape, grouped, {name.lower() for name, _ in keys} | {word.name for word in shape.words}))
     partials = tuple(partial for call in calls for partial in call.partials)
     named = [f"{sql} AS {quoted(name)}" for name, sql in keys]
     named += [f"{partial.sql} AS {quoted(partial.name)}" for partial in partials]
