@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.cli.runs.stopping import Stopping
+from floodmark.cli.shared import output
 from floodmark.core.application.failure import FailureFile
 from floodmark.core.protocol.records.rows import Counts, Lost
 from floodmark.errors import RunFailed
@@ -505,3 +506,9 @@ def test_a_backfill_finds_a_sink_that_was_moved_since_the_last_run(flow: Flow) -
     flow.write_rule()
     times = ("--from", "2001-01-01T00:00Z", "--to", "2001-01-01T00:01Z")
     assert "are not final: expected the watermark at" in call(flow, "backfill", "counted", *times, code=2)
+
+
+def test_a_table_for_a_caller_that_has_closed_stdout_goes_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert not output.is_terminal()
+    output.table(["rule"], [["counted"]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def console(*, err: bool = False) -> Console:
     """A console on the current stream; wide if that is no terminal."""
     from rich.console import Console  # takes a tenth of a second, which an idle run saves
 
-    stream = sys.stderr if err else sys.stdout
+    stream = (sys.stderr if err else sys.stdout) or StringIO()  # Python has none where the caller has closed it
     width = None if stream.isatty() else WIDE
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
@@ -63,4 +64,4 @@ def cell(value: Any) -> str:
 
 def is_terminal() -> bool:
     """Whether output goes to a terminal."""
-    return sys.stdout.isatty()
+    return sys.stdout is not None and sys.stdout.isatty()

@@ -7,13 +7,13 @@ row any more, and what a replay made of it does not count beside the corrected r
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from floodmark.connectors.columns import needed, with_checked_columns
 from floodmark.core.protocol.records.head import Head
@@ -81,14 +81,19 @@ class Originals:
 
     def _counted(self, dead: DataFrame, among: DataFrame, alike: StructType, prefix: str) -> DataFrame:
         """The dead rows with THERE. alike: the columns to compare; prefix: of their names in `among`."""
-        typed = dead.withColumns({field.name: F.col(quoted(field.name)).cast(field.dataType) for field in alike})
-        wanted = Digesting(alike, exact=True).hashed(typed)
+        wanted = Digesting(alike, exact=True).hashed(_widened(dead, alike))
         found = Digesting(alike, exact=True, before=f"`{prefix}").hashed(among).select(HASH)
         own = found.join(wanted.select(HASH).distinct(), HASH, "left_semi")
         often = own.groupBy(HASH).agg(F.count(F.lit(1)).alias(TIMES))
         place = F.row_number().over(Window.partitionBy(HASH).orderBy("_epoch", "_reason"))
         told = wanted.withColumn(PLACE, F.lit(1) if self.every else place).join(often, HASH, "left")
         return told.withColumn(THERE, F.expr(f"{PLACE} <= coalesce({TIMES}, 0)")).drop(HASH, PLACE, TIMES)
+
+
+def _widened(dead: DataFrame, fields: Iterable[StructField]) -> DataFrame:
+    """Dead rows with the types that the columns have now. A hash depends on the type, which may have been widened."""
+    plain = (field for field in fields if not isinstance(field.dataType, StructType | ArrayType | MapType))
+    return dead.withColumns({field.name: F.col(quoted(field.name)).cast(field.dataType) for field in plain})
 
 
 def read_then(
@@ -123,8 +128,7 @@ def without(rows: DataFrame, removed: DataFrame, first: str, alike: Sequence[Str
     `first`: SQL condition of rows to remove before others with equal columns.
     """
     digesting = Digesting(StructType(list(alike)), exact=True)
-    typed = removed.withColumns({field.name: F.col(quoted(field.name)).cast(field.dataType) for field in alike})
-    often = digesting.hashed(typed).groupBy("_s", HASH).agg(F.count(F.lit(1)).alias(TIMES))
+    often = digesting.hashed(_widened(removed, alike)).groupBy("_s", HASH).agg(F.count(F.lit(1)).alias(TIMES))
     place = F.row_number().over(Window.partitionBy("_s", HASH).orderBy(F.expr(f"coalesce({first}, false)").desc()))
     placed = digesting.hashed(rows).withColumn(PLACE, place).join(often, ["_s", HASH], "left")
     return placed.where(f"{PLACE} > coalesce({TIMES}, 0)").select(*map(quoted, rows.columns))
