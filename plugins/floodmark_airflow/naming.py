@@ -12,7 +12,7 @@ from floodmark.core.rules.environments import prefix
 
 RUN = "run"  # the task that runs rules
 OUTCOME = "outcome"  # the task that fails if another has failed
-MOST_OF_LABEL = 100  # characters of a target's name in a task's id, of which Airflow takes 250
+MOST_OF_LABEL = 150  # characters of a target's name in a task's id, of which Airflow takes 250
 
 
 def dag_id(rule: str) -> str:
@@ -27,7 +27,7 @@ def group_id(group: str) -> str:
 
 def relay_id(before: str, label: str) -> str:
     """The id of a target's task: its name, with a hash if Airflow takes no such id."""
-    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", label)[:MOST_OF_LABEL]
+    plain = re.sub(r"[^\w.-]", "_", label)[:MOST_OF_LABEL]
     return f"{before}.{plain}" if plain == label else f"{before}.{plain}-{sha256(label.encode()).hexdigest()[:6]}"
 
 

@@ -23,7 +23,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.assets import asset
 from floodmark_airflow.tasks.operators import RuleRunOperator
-from floodmark_airflow.triggers.forms import OPERATIONS, check_fields, form
+from floodmark_airflow.triggers.forms import OPERATIONS, check_fields, check_known, form
 
 
 @pytest.fixture
@@ -180,6 +180,10 @@ def test_a_field_that_the_form_does_not_have_stops_the_operation(rule: Rule) -> 
     reset = {"operation": "reset", "confirm": "one"}
     with pytest.raises(AirflowFailException, match=r"dry-run: expected a field of the form.*did you mean dry_run\?"):
         execute(rule, **reset, **{"dry-run": True})
+    with pytest.raises(AirflowFailException, match="dry-run: expected a field"):
+        execute(rule, **{"dry-run": True})
+    of_another = SimpleNamespace(run_type="manual", clear_number=0, conf={"requested_by": "a DAG"})
+    check_known({}, of_another.conf)
     run = SimpleNamespace(run_type="manual", clear_number=0, conf={**reset, "keep-output": True})
     with pytest.raises(AirflowFailException, match="keep-output: expected a field"):
         execute(rule, given={"dag_run": run}, **reset)

@@ -121,6 +121,18 @@ def test_a_row_that_died_again_and_was_replayed_again_goes_likewise(spark: Spark
     proven(flow)
 
 
+def test_a_second_death_hides_no_row_of_the_source(spark: SparkSession, place: Path) -> None:
+    """The source gets the values of the row that died again, which the rule takes by now."""
+    flow = flow_of(place, NUMBERS, None)
+    flow.arrive([event(0, "1", n=1), event(10, "x", n=2)])
+    run(spark, flow)
+    replay(spark, flow, None, "k=concat(k, 'y')")
+    flow.sql = "SELECT at, try_cast(k AS INT) AS i, n FROM events"
+    corrected(spark, flow, "UPDATE {} SET k = 'xy' WHERE k = 'x'")
+    assert found(flow, "n") == [(1,), (2,)]
+    proven(flow)
+
+
 def test_of_equal_dead_rows_as_many_replays_stay_as_the_source_still_holds(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place, NUMBERS, None)
     flow.arrive([event(0, "x")])

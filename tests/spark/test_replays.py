@@ -17,6 +17,7 @@ from support.running import crash, run
 
 from floodmark.audit.content import rowhash
 from floodmark.audit.content.content import rows_of as audited_rows
+from floodmark.audit.evidence import TableLog
 from floodmark.audit.logreader import store_of
 from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.rules.sinks.upserts import Upsert
@@ -52,7 +53,9 @@ def files(address: str) -> list[Path]:
 
 def arrow(address: str) -> pa.Table:
     """The table's rows, as the auditor reads them."""
-    return pa.concat_tables([audited_rows(store_of(address), file.name, {}) for file in files(address)])
+    return pa.concat_tables(
+        [audited_rows(store_of(address), file.name, TableLog(address, None)) for file in files(address)]
+    )
 
 
 def edit(file: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from floodmark.core.lifecycle.cleanup import (
     CHECKPOINT_AFTER,
@@ -60,7 +60,8 @@ Say = Callable[[str], None]
 class TableWork:
     """Pending work on a table. `small`: files worth joining; `files`: to remove; `entries`: of its log, to cut.
 
-    beyond: features of the table that delta-rs does not write, so its files are not changed. cut: of a landing.
+    beyond: features of the table that delta-rs does not write, so its files are not changed. cut: of a landing. apart:
+    what its files have that delta-rs does not read as Spark does, so that they are not joined.
     """
 
     name: str
@@ -71,6 +72,7 @@ class TableWork:
     entries: int
     beyond: str = ""
     cut: Cut | None = None
+    apart: str = ""
 
 
 @dataclass(frozen=True)
@@ -147,15 +149,15 @@ class Maintenance:
     def _work_on(self, one: Owned, old: Cut | None = None) -> TableWork:
         with _working(one.address):
             table = DeltaTable(one.address)
-            beyond = _beyond(table)
+            beyond, apart = _beyond(table), ""
             small = 0 if beyond or TableName.parse(one.name).is_written_by_runs else joining.small(table)
             if small > 1:
-                beyond = joining.has_old_times(table)
-                small = 0 if beyond else small
+                apart = joining.has_old_times(table)
+                small = 0 if apart else small
             files = () if beyond else tuple(self._removable(table, one.address))
             coming = table.version() + (small > 1)  # of the checkpoint, if one will be made
             begins, entries = self._log(table, one, None if beyond else coming)
-        return TableWork(one.name, one.address, small, files, begins, entries, beyond, old)
+        return TableWork(one.name, one.address, small, files, begins, entries, beyond, old, apart)
 
     def _tend(self, rule: str, one: TableWork, say: Say) -> TableDone:
         if one.cut is not None:
@@ -213,10 +215,13 @@ class Maintenance:
 
 def _compact(one: TableWork, say: Say) -> int:
     """Join the table's small files. Returns how many: none if delta-rs cannot read their values, which Spark can."""
+    before = DeltaTable(one.address).version()
     try:
         with _working(one.address):
             joining.compact(one.address)
     except TableBroken as fault:  # the files have been checked: they are as they were written
+        if isinstance(fault.__cause__, CommitFailedError) or DeltaTable(one.address).version() > before:
+            raise
         say(f"{table_label(one.name)}: not compacted, files stay for Spark's OPTIMIZE: {fault}")
         return 0
     return one.small

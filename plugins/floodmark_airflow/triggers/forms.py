@@ -83,7 +83,7 @@ def downstream(readers: Sequence[Reader]) -> str:
 def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:
     """The operation of a run; None if the run folds new input. Raises AirflowFailException."""
     params, run = context.get("params") or {}, context.get("dag_run")
-    check_known({*params, *(getattr(run, "conf", None) or {})})
+    check_known(params, {*params, *(getattr(run, "conf", None) or {})})
     check_fields(params)
     chosen = OPERATIONS.get(str(params.get("operation")))
     if chosen is not None:
@@ -93,11 +93,16 @@ def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:
     return of_airflow(rule, run.logical_date, is_dry(context))
 
 
-def check_known(given: Iterable[str]) -> None:
-    """Raise AirflowFailException for a field that the form does not have: `dry-run` would be no dry run."""
-    known = form()
+def check_known(params: Mapping[str, Any], given: Iterable[str]) -> None:
+    """Raise AirflowFailException for a field that the form does not have: `dry-run` would be no dry run.
+
+    A run that folds new input may have fields of whoever triggered it, unless they look like the form's.
+    """
+    known, chosen = form(), params.get("operation") in OPERATIONS
     for field in sorted(set(given) - set(known)):
-        near = difflib.get_close_matches(field, known, 1)
+        near = difflib.get_close_matches(field, known, 1, cutoff=0.8)
+        if not near and not chosen:
+            continue
         hint = f"did you mean {near[0]}?" if near else f"fields: {', '.join(known)}"
         raise AirflowFailException(f"{field}: expected a field of the form, found none of this name: {hint}")
 

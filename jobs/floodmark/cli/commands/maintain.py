@@ -58,6 +58,7 @@ def _announce(name: str, found: list[TableWork], left: dict[str, str], upkeep: M
         what += [f"{len(one.files)} files to remove ({_bytes(one)})"] if one.files else []
         what += [f"{one.cut.chunks} landed chunks to remove, which are folded"] if one.cut else []
         what += [f"{one.entries} log entries to cut"] if one.entries else []
+        what += [f"files are not joined, because they have {one.apart}: run Spark's OPTIMIZE"] if one.apart else []
         what += [f"files stay, because it uses {one.beyond}: run Spark's OPTIMIZE and VACUUM"] if one.beyond else []
         output.say(f"  {table_label(one.name)}: {', '.join(what) or 'nothing to do'}")
         for who in upkeep.need(one.address).readers:
@@ -79,13 +80,16 @@ def _facts(name: str, found: list[TableWork], left: dict[str, str], done: bool) 
     return {
         "rule": name,
         "done": done,
-        "tables": {one.name: _table(one.small, len(one.files), one.entries, one.log_from, one.beyond) for one in found},
+        "tables": {
+            one.name: _table(one.small, len(one.files), one.entries, one.log_from, one.beyond or one.apart)
+            for one in found
+        },
         "left": left,
     }
 
 
 def _done(found: list[TableWork], done: dict[str, TableDone]) -> dict[str, Any]:
-    beyond = {one.name: one.beyond for one in found}
+    beyond = {one.name: one.beyond or one.apart for one in found}
     return {
         name: _table(one.tended.compacted, one.tended.removed, one.cut, one.tended.log_from, beyond.get(name, ""))
         for name, one in done.items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from floodmark.core.rules.kinds import sink_kind, targets
 from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.tablenames import about_sink
-from floodmark.errors import Fenced, InputFault, LedgerBroken, NotOwned, Refused, Retryable, Undeliverable
+from floodmark.errors import Fenced, FloodmarkError, InputFault, LedgerBroken, NotOwned, Refused, Undeliverable
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
@@ -96,11 +96,14 @@ def check_targets(rule: Rule, home: Home, ledger: LedgerReader | None) -> None:
 def check_free_targets(rule: Rule, home: Home) -> None:
     """Check that no target of a rule that has not begun is another ledger's. Raises NotOwned.
 
-    A target that cannot be reached now stops no run: its relay asks it again.
+    A target that cannot be asked stops no run: its relay asks it again, and names the reason.
     """
     for sink in targets(rule):
-        with suppress(Retryable):
+        try:
             _check_target(sink, home, None)
+        except FloodmarkError as fault:
+            if isinstance(fault, NotOwned):
+                raise
 
 
 def _check_target(sink: Sink, home: Home, ledger: LedgerReader | None) -> None:

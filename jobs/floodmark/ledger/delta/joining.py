@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -86,14 +87,17 @@ def has_old_times(table: DeltaTable) -> str:
     if '"timestamp' not in table.schema().to_json():
         return ""
     root = Path(datafiles.root_of(table).removeprefix("file://"))
-    schemas = (pq.read_schema(root / unquote(path)) for path in joined(table))
-    old = any(pa.types.is_timestamp(kind) and kind.unit == "ns" for schema in schemas for kind in _leaves(schema))
+    kinds = chain.from_iterable(_leaves(root / unquote(path)) for path in joined(table))
+    old = any(pa.types.is_timestamp(kind) and kind.unit == "ns" for kind in kinds)
     return "times of Parquet's type INT96" if old else ""
 
 
-def _leaves(schema: pa.Schema) -> Iterator[pa.DataType]:
-    """All types in a schema, nested ones included."""
-    waiting = list(schema.types)
+def _leaves(file: Path) -> Iterator[pa.DataType]:
+    """All types in a file, nested ones included; none if it is damaged, which is found before it is joined."""
+    try:
+        waiting = list(pq.read_schema(file).types)
+    except (pa.ArrowException, OSError):
+        return
     while waiting:
         kind = waiting.pop()
         yield kind

@@ -39,10 +39,13 @@ def rehearse(
         place = Home(home, rule.rule)
         session, plan = analyse(root, rule, place, head)
         shape, clock = plan.fold.shape, int(time.time() * 1000)
-        dead = PastRows(session, plan, place, head, head.is_rewritten).dead
-        assert dead is not None
-        frame = replayed(rule, shape, dead, head, wanted(head), clock * 1000)
-        latest = latest_times(rule, shape, clock)
-        batch = Batch(frame, rule, shape, Limits(rule.late_below(head.watermark), latest))
-        found = [row.asDict(recursive=True) for row in batch.classified().limit(rows).collect()]
+        past = PastRows(session, plan, place, head, head.is_rewritten)
+        try:
+            assert past.dead is not None
+            frame = replayed(rule, shape, past.dead, head, wanted(head), clock * 1000)
+            limits = Limits(rule.late_below(head.watermark), latest_times(rule, shape, clock))
+            batch = Batch(frame, rule, shape, limits)
+            found = [row.asDict(recursive=True) for row in batch.classified().limit(rows).collect()]
+        finally:
+            past.release()
     return Rehearsal(batch.counts, found)

@@ -165,9 +165,12 @@ class RuleRun:
             session, plan = held.fit_to_go_on()
             replay = wanted(held.head)
             past = PastRows(session, plan, self._home, held.head, held.head.is_rewritten)
-            if past.dead is not None and replaying.count(past.dead, held.head, replay):
+            try:
+                left = past.dead is not None and replaying.count(past.dead, held.head, replay)
+            finally:
+                past.release()
+            if left:
                 held.drainer.drain(session, plan, only_open=True, replay=replay)
-            past.release()
             self._report.head = held.head
         return self._report
 

@@ -5,6 +5,7 @@ So an epoch adds the partial aggregates of its own rows and reads partial aggreg
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -192,7 +193,7 @@ def aggregated(shape: Shape, grouped: Select, keys: Sequence[tuple[str, str]], g
     keys: the columns that the state is grouped by, and their SQL. group: a GROUP BY to use in place of the SELECT's
     own. Raises SqlAt for an aggregate whose partials cannot be merged.
     """
-    calls = list(calls_of(shape, grouped, {name.lower() for name, _ in keys} | {word.name for word in shape.words}))
+    calls = list(calls_of(shape, grouped, {name.lower() for name, _ in keys} | _twice(shape, grouped)))
     partials = tuple(partial for call in calls for partial in call.partials)
     named = [f"{sql} AS {quoted(name)}" for name, sql in keys]
     named += [f"{partial.sql} AS {quoted(partial.name)}" for partial in partials]
@@ -206,6 +207,12 @@ def aggregated(shape: Shape, grouped: Select, keys: Sequence[tuple[str, str]], g
         tuple((call.probe, *place_of(shape.sql, call.start)) for call in calls if call.probe),
         over_totals(shape, grouped, calls),
     )
+
+
+def _twice(shape: Shape, grouped: Select) -> set[str]:
+    """The names that occur several times in the select list: an alias among them may be read by another item."""
+    listed = Counter(word.name for word in shape.words if (word.select, word.clause) == (grouped.number, "select"))
+    return {name for name, often in listed.items() if often > 1}
 
 
 def grouping_column(grouped: Select, item: exp.Expr) -> exp.Column | None:

@@ -167,7 +167,7 @@ def _by_key(
 def _changed(past: PastRows, differences: Mapping[str, Difference]) -> DataFrame:
     """The rows that left and came, and what replays have made of these."""
     rows = reduce(DataFrame.unionByName, [one.rows for one in differences.values() if one.rows is not None])
-    made = past.replays_of(rows)
+    made = past.made_of(rows)
     return rows if made is None else rows.unionByName(made)
 
 
@@ -217,7 +217,11 @@ def _net(rows: DataFrame, columns: list[str], prefix: str, whole: bool, folds: s
     if MUCH < bytes_read(rows) < UNKNOWN:
         hashed = _without_copies(hashed)
     kept = [F.first(F.struct(*map(quoted, rows.columns))).alias("row")] if whole else []
-    times = [F.max("_t").alias("_t"), F.max(F.expr(f"CASE WHEN {folds} THEN _t END")).alias("_folded")]
+    times = [
+        F.max("_t").alias("_t"),
+        F.max("_e").alias("_e"),
+        F.max(F.expr(f"CASE WHEN {folds} THEN _t END")).alias("_folded"),
+    ]
     each = hashed.groupBy(HASH).agg(F.sum(NET).alias(NET), *times, *kept)
     return each.where(f"{NET} <> 0")
 
@@ -243,7 +247,7 @@ def _measured(each: DataFrame) -> DataFrame:
         "max(_t) AS newest",
         f"max(CASE WHEN {NET} > 0 THEN _t END) AS latest",
         f"max(CASE WHEN {NET} > 0 THEN _folded END) AS reached",
-        f"coalesce(sum(CASE WHEN _t IS NULL THEN greatest({NET}, 0L) END), 0L) AS timeless",
+        f"coalesce(sum(CASE WHEN _t IS NULL AND _e IS NULL THEN greatest({NET}, 0L) END), 0L) AS timeless",
     ]
     for side, sign in SIDES.items():
         times = f"greatest({NET} * {sign}, 0L)"

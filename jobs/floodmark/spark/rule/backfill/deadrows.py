@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
@@ -24,7 +25,7 @@ from floodmark.spark.read.replaying import replayed
 from floodmark.spark.rule.generation import Plan
 
 THERE = "_floodmark_there"  # whether a source still holds the dead row
-TIMES, PLACE = "_floodmark_times", "_floodmark_place"
+TIMES, PLACE, WHOLE = "_floodmark_times", "_floodmark_place", "_floodmark_whole"
 
 
 def replays_of(plan: Plan, dead: DataFrame, head: Head, first: int, upto: int) -> list[DataFrame]:
@@ -49,13 +50,14 @@ class Originals:
     """The rows among which dead ones are looked for: what the sources hold, or what left or came.
 
     texts: the rule's, each with the first epoch that it was the text of. every: all dead rows with equal columns are
-    found, else as many as there are.
+    THERE, else as many as there are. held: frames that are persisted.
     """
 
     plan: Plan
     head: Head
     texts: Sequence[tuple[int, Rule]]
     rows: DataFrame
+    held: list[DataFrame]
     every: bool = False
 
     def marked(self, dead: DataFrame) -> DataFrame:
@@ -64,16 +66,21 @@ class Originals:
         A row that died again, in a replay, is there if the row that the replay read is there.
         """
         rows, again = dead.where(of_epochs(self.head, 1, self.head.epoch)), F.col("_epoch").isin(*self.head.replays)
-        found = self._told(rows.where(~again), self.rows)
+        found = self._kept(self._told(rows.where(~again), self.rows))
         for epoch in sorted(row["_epoch"] for row in rows.where(again).select("_epoch").distinct().collect()):
             (made,) = replays_of(self.plan, found.where(THERE).drop(THERE), self.head, epoch, epoch)
-            found = found.unionByName(self._told(rows.where(f"_epoch = {epoch}"), made))
+            found = self._kept(found.unionByName(self._told(rows.where(f"_epoch = {epoch}"), made)))
         return found
+
+    def _kept(self, rows: DataFrame) -> DataFrame:
+        """The rows, persisted: the next step reads them in two places."""
+        self.held.append(rows.persist(StorageLevel.MEMORY_AND_DISK))
+        return rows
 
     def _told(self, dead: DataFrame, among: DataFrame) -> DataFrame:
         frames = []
-        for first, upto, read in read_then(self.plan, self.texts, dead.columns):
-            of_text = dead.where(F.col("_epoch").between(first, upto))
+        for spans, read in read_then(self.plan, self.texts, dead.columns):
+            of_text = dead.where(" OR ".join(f"_epoch BETWEEN {first} AND {upto}" for first, upto in spans))
             for i, (name, fields) in enumerate(read.items()):
                 mine, theirs = of_text.where(F.col("_stream") == name), among.where(f"_s = {i}")
                 frames.append(self._counted(mine, theirs, StructType(fields), self.plan.fold.shape.prefix(name)))
@@ -98,19 +105,21 @@ def _widened(dead: DataFrame, fields: Iterable[StructField]) -> DataFrame:
 
 def read_then(
     plan: Plan, texts: Sequence[tuple[int, Rule]], kept: Sequence[str]
-) -> list[tuple[int, int, dict[str, list[StructField]]]]:
-    """By which columns dead rows are found again: from one epoch to another, those of each stream that the rule read.
+) -> list[tuple[list[tuple[int, int]], dict[str, list[StructField]]]]:
+    """By which columns dead rows are found again, the most first: of each stream those that the rule read in the epochs
+    of these spans, and still reads.
 
     kept: the columns of the dead table. An event time that an expression computes is none of the source's.
     """
-    found: list[tuple[int, int, dict[str, list[StructField]]]] = []
+    found: list[tuple[list[tuple[int, int]], dict[str, list[StructField]]]] = []
     ends = [*(first - 1 for first, _ in texts[1:]), (1 << 63) - 1]
     for (first, text), end in zip(texts, ends, strict=True):
         read = {name: list(_read(plan, name, text, kept)) for name in plan.rule.streams}
-        if found and found[-1][2] == read:
-            first = found.pop()[0]
-        found.append((first, end, read))
-    return found
+        known = next((spans for spans, columns in found if columns == read), None)
+        if known is None:
+            found.append((known := [], read))
+        known.append((first, end))
+    return sorted(found, key=lambda one: -sum(map(len, one[1].values())))
 
 
 def _read(plan: Plan, name: str, text: Rule, kept: Sequence[str]) -> Iterator[StructField]:
@@ -125,10 +134,13 @@ def _read(plan: Plan, name: str, text: Rule, kept: Sequence[str]) -> Iterator[St
 def without(rows: DataFrame, removed: DataFrame, first: str, alike: Sequence[StructField]) -> DataFrame:
     """The rows minus those of another such frame, each as often as it occurs there, compared by the columns `alike`.
 
-    `first`: SQL condition of rows to remove before others with equal columns.
+    `first`: SQL condition of rows to remove before others with equal columns. Of others, the same go each time.
     """
     digesting = Digesting(StructType(list(alike)), exact=True)
+    own = StructType([field for field in rows.schema if field.name.startswith("s")])
+    whole = Digesting(own, exact=True, column=WHOLE)
     often = digesting.hashed(_widened(removed, alike)).groupBy("_s", HASH).agg(F.count(F.lit(1)).alias(TIMES))
-    place = F.row_number().over(Window.partitionBy("_s", HASH).orderBy(F.expr(f"coalesce({first}, false)").desc()))
-    placed = digesting.hashed(rows).withColumn(PLACE, place).join(often, ["_s", HASH], "left")
+    order = [F.expr(f"coalesce({first}, false)").desc(), *([] if len(own) == len(alike) else [F.col(WHOLE)])]
+    place = F.row_number().over(Window.partitionBy("_s", HASH).orderBy(*order))
+    placed = whole.hashed(digesting.hashed(rows)).withColumn(PLACE, place).join(often, ["_s", HASH], "left")
     return placed.where(f"{PLACE} > coalesce({TIMES}, 0)").select(*map(quoted, rows.columns))

@@ -34,6 +34,7 @@ from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import bytes_not_passed_over
 
 FEW = 64 << 20  # bytes of files
+LAST = (1 << 63) - 1  # no epoch is later
 Removed = tuple[DataFrame, list[StructField]]  # rows of the rule's frame, and the columns to find them by
 
 
@@ -87,11 +88,11 @@ class PastRows:
         """All rows, likewise. `of`: gives some of them."""
         return self._living(of(self.all(epochs)), of, epochs)
 
-    def replays_of(self, changed: DataFrame) -> DataFrame | None:
+    def made_of(self, changed: DataFrame) -> DataFrame | None:
         """What replays have made of dead rows that are among these rows, which left a source or came."""
         if not self.head.replays or not has_rows(self.home.dead):
             return None
-        found = Originals(self.plan, self.head, self._texts, changed, every=True).marked(self._table)
+        found = Originals(self.plan, self.head, self._texts, changed, self.held, every=True).marked(self._table)
         made = replays_of(self.plan, found.where(THERE).drop(THERE), self.head, 1, self.head.epoch)
         return reduce(DataFrame.unionByName, made).where("_k AND _e IS NULL")
 
@@ -116,20 +117,21 @@ class PastRows:
         If rewritten, these are all columns that the rule read then: somebody may have corrected another one than the
         SQL reads. Else each dead row is there, and the SQL's columns do, whichever expectations have come since.
         """
-        table, shape = self._table, self.plan.fold.shape
-        first, upto = self._numbers(epochs)
-        whole = [(first, upto, {name: list(schema) for name, schema in shape.streams.items()})]
-        for begin, end, read in read_then(self.plan, self._texts, table.columns) if self.rewritten else whole:
-            if begin <= upto and first <= end:
-                rows = table.where(of_epochs(self.head, max(begin, first), min(end, upto)))
-                yield (
-                    of(quarantined_rows(self.plan, rows)),
-                    [
-                        StructField(shape.prefix(name) + one.name, one.dataType)
-                        for name, fields in read.items()
-                        for one in fields
-                    ],
-                )
+        shape = self.plan.fold.shape
+        # A row that died again in a replay is found again only among what that replay reads.
+        table = self.dead if self.rewritten and self.head.replays else self._table
+        assert table is not None
+        rows = table.where(of_epochs(self.head, *self._numbers(epochs)))
+        known = {name: list(schema) for name, schema in shape.streams.items()}
+        read_by = read_then(self.plan, self._texts, table.columns) if self.rewritten else [([(1, LAST)], known)]
+        for spans, read in read_by:
+            of_spans = rows.where(" OR ".join(f"_epoch BETWEEN {begin} AND {end}" for begin, end in spans))
+            columns = [
+                StructField(shape.prefix(name) + one.name, one.dataType)
+                for name, fields in read.items()
+                for one in fields
+            ]
+            yield of(quarantined_rows(self.plan, of_spans)), columns
 
     @property
     def _entries(self) -> tuple[Entry, Entry]:
@@ -141,21 +143,20 @@ class PastRows:
 
     @cached_property
     def dead(self) -> DataFrame | None:
-        """The rows of the dead table, if rewritten those that the sources still hold; None if it has none."""
-        if not has_rows(self.home.dead):
+        """The rows of the dead table, if rewritten those that the sources still hold; None if there is no table."""
+        if tables.open_table(self.home.dead) is None:
             return None
-        if not self.rewritten:
+        if not self.rewritten or not has_rows(self.home.dead):
             return self._table
         read = reread(self.session, self.plan, self.home, *self._entries)
-        found = Originals(self.plan, self.head, self._texts, read).marked(self._table)
-        self.held.append(found.where(THERE).drop(THERE).persist(StorageLevel.MEMORY_AND_DISK))
-        return self.held[-1]
+        found = Originals(self.plan, self.head, self._texts, read, self.held).marked(self._table)
+        return found.where(THERE).drop(THERE)
 
     @property
     def _table(self) -> DataFrame:
         return dead_rows(self.session, self.home.dead)
 
-    @property
+    @cached_property
     def _texts(self) -> list[tuple[int, Rule]]:
         return list(texts_of(self.home, self.head))
 

@@ -75,8 +75,10 @@ def requested(session: SparkSession, plan: Plan, home: Home, head: Head, interva
             rule.rule, "a stream had another `expect` in earlier epochs, which may have had other rows in its sessions"
         )
     past = PastRows(session, plan, home, head, head.is_rewritten)
-    found, until = _Search(past, None).around(wanted, wanted)
-    past.release()
+    try:
+        found, until = _Search(past, None).around(wanted, wanted)
+    finally:
+        past.release()
     check_ended(rule.rule, found, until, head.watermark, interval.shown)
     return found
 
