@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,10 @@ def rehearse(
         place = Home(home, rule.rule)
         session, plan = analyse(root, rule, place, head)
         shape, clock = plan.fold.shape, int(time.time() * 1000)
-        past = PastRows(session, plan, place, head, head.is_rewritten)
-        try:
+        with closing(PastRows(session, plan, place, head, head.is_rewritten)) as past:
             assert past.dead is not None
             frame = replayed(rule, shape, past.dead, head, wanted(head), clock * 1000)
             limits = Limits(rule.late_below(head.watermark), latest_times(rule, shape, clock))
             batch = Batch(frame, rule, shape, limits)
             found = [row.asDict(recursive=True) for row in batch.classified().limit(rows).collect()]
-        finally:
-            past.release()
     return Rehearsal(batch.counts, found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -164,11 +164,8 @@ class RuleRun:
             held.recover(go_on=False)
             session, plan = held.fit_to_go_on()
             replay = wanted(held.head)
-            past = PastRows(session, plan, self._home, held.head, held.head.is_rewritten)
-            try:
+            with closing(PastRows(session, plan, self._home, held.head, held.head.is_rewritten)) as past:
                 left = past.dead is not None and replaying.count(past.dead, held.head, replay)
-            finally:
-                past.release()
             if left:
                 held.drainer.drain(session, plan, only_open=True, replay=replay)
             self._report.head = held.head

@@ -101,7 +101,7 @@ class PastRows:
         rows = dead_rows(self.session, table).where(of_epochs(self.head, 1, self.head.epoch))
         return quarantined_rows(self.plan, rows)
 
-    def release(self) -> None:
+    def close(self) -> None:
         for rows in self.held:
             rows.unpersist()
 

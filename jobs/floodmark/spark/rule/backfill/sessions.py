@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -74,11 +75,8 @@ def requested(session: SparkSession, plan: Plan, home: Home, head: Head, interva
         raise of_no_interval(
             rule.rule, "a stream had another `expect` in earlier epochs, which may have had other rows in its sessions"
         )
-    past = PastRows(session, plan, home, head, head.is_rewritten)
-    try:
+    with closing(PastRows(session, plan, home, head, head.is_rewritten)) as past:
         found, until = _Search(past, None).around(wanted, wanted)
-    finally:
-        past.release()
     check_ended(rule.rule, found, until, head.watermark, interval.shown)
     return found
 

@@ -152,7 +152,7 @@ class EpochFolder:
         replay = self._intents.replay_of(entry)
         if replay is not None:
             past = PastRows(self._session, self._plan, self._home, self.head, self.head.is_rewritten)
-            held.callback(past.release)
+            held.callback(past.close)
             assert past.dead is not None
             return replayed(rule, shape, past.dead, self.head, replay, clock)
         told = relations(self._session, checkpoint.query_id(self._directory), len(rule.streams))
