@@ -94,14 +94,20 @@ def test_what_a_replay_made_of_a_row_goes_once_the_source_corrects_the_row(
     proven(flow)
 
 
-def test_a_replayed_row_leaves_the_window_that_the_replay_put_it_in(spark: SparkSession, place: Path) -> None:
-    """The source corrects its event time to that of another window."""
+def moved(spark: SparkSession, place: Path, dead: dict[str, Any], *sets: str) -> Flow:
+    """A rule of windows, all of them final, with a dead row that a replay has put into one."""
     flow = flow_of(place, MINUTES, "1 hour")
-    flow.arrive([event(0, "1"), event(None, "5"), event(300, "7")])
+    flow.arrive([event(0, "1"), dead, event(300, "7")])
     run(spark, flow)
-    replay(spark, flow, None, "at=timestamp'2001-01-01 00:00:30Z'")
+    replay(spark, flow, None, *sets)
     flow.arrive([event(100_000, str(FAR), n=FAR)])
     run(spark, flow)
+    return flow
+
+
+def test_a_replayed_row_leaves_the_window_that_the_replay_put_it_in(spark: SparkSession, place: Path) -> None:
+    """The source corrects its event time to that of another window."""
+    flow = moved(spark, place, event(None, "5"), "at=timestamp'2001-01-01 00:00:30Z'")
     assert found(flow, "s", "c") == [(6, 2), (7, 1)]
     corrected(spark, flow, "UPDATE {} SET at = timestamp'2001-01-01 00:05:10Z' WHERE at IS NULL")
     assert found(flow, "s", "c") == [(1, 1), (12, 2)]
@@ -176,12 +182,7 @@ def test_a_dead_row_is_found_by_what_the_rule_read_when_it_died(spark: SparkSess
 
 def test_a_row_that_comes_back_brings_what_its_replay_made(spark: SparkSession, place: Path) -> None:
     """In the window that the replay put it in, not in its own."""
-    flow = flow_of(place, MINUTES, "1 hour")
-    flow.arrive([event(0, "1"), event(10, "x"), event(300, "7")])
-    run(spark, flow)
-    replay(spark, flow, None, "k='5'", "at=timestamp'2001-01-01 00:05:30Z'")
-    flow.arrive([event(100_000, str(FAR), n=FAR)])
-    run(spark, flow)
+    flow = moved(spark, place, event(10, "x"), "k='5'", "at=timestamp'2001-01-01 00:05:30Z'")
     corrected(spark, flow, "DELETE FROM {} WHERE k = 'x'")
     assert found(flow, "s", "c") == [(1, 1), (7, 1)]
     corrected(spark, flow, "RESTORE TABLE {} TO VERSION AS OF 1")

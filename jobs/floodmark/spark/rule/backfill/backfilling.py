@@ -96,7 +96,7 @@ class Correction:
 def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
     """The results of an interval as of the head. Raises InputFault if the SQL fails on one of its rows."""
     check_sources(plan.rule, home, head)
-    return computed(PastRows(session, plan, home, head, head.is_rewritten), interval, pinned_now(plan.rule))
+    return computed(PastRows(session, plan, home, head), interval, pinned_now(plan.rule))
 
 
 def computed(
@@ -173,7 +173,7 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Reco
     interval = Interval(*bounds, column, windows, final=True, gaps=recorded.gaps, then=then)
     check_sources(plan.rule, home, head)  # epochs may have come between, and have read more than the backfill
     correction = correction_of(recorded) if recorded.rewrites else None
-    past = PastRows(session, plan, home, head_of(recorded, head), correction is not None or head.is_rewritten)
+    past = PastRows(session, plan, home, head_of(recorded, head), corrected=correction is not None)
     found = computed(past, interval, recorded.lookups, correction)
     return as_intended(recorded, found)
 

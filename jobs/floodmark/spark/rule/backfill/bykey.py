@@ -38,7 +38,7 @@ from floodmark.spark.write.replacing import OfKeys
 def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
     """The results of all keys that have rows in the interval, as of the head. Raises as `computed`."""
     check_sources(plan.rule, home, head)
-    return of_interval(PastRows(session, plan, home, head, head.is_rewritten), interval.begin, interval.end)
+    return of_interval(PastRows(session, plan, home, head), interval.begin, interval.end)
 
 
 def of_interval(past: PastRows, begin: int, end: int, recorded: Backfill | None = None) -> Recomputed:

@@ -98,7 +98,7 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, clock_ms:
     check_can_correct(plan, home, head)
     check_sources(plan.rule, home, head)
     then = replace(head, entry=Entry(clock_ms, head.entry.offsets))
-    past = PastRows(session, plan, home, then, rewritten=True)
+    past = PastRows(session, plan, home, then, corrected=True)
     differences = {name: _difference(past, name, ones) for name, ones in head.deferred.items()}
     _refuse_dead(plan, differences, clock_ms)
     correction = Correction(
@@ -133,10 +133,10 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Reco
     check_sources(plan.rule, home, head)
     then = head_of(recorded, head)
     if not recorded.rewrites:
-        past = PastRows(session, plan, home, then, head.is_rewritten)
+        past = PastRows(session, plan, home, then)
         found = bykey.of_interval(past, recorded.begin, recorded.end, recorded)
         return as_intended(recorded, found)
-    past = PastRows(session, plan, home, then, rewritten=True)
+    past = PastRows(session, plan, home, then, corrected=True)
     differences = {
         name: _difference(past, name, _followed(head.deferred.get(name, ()), one))
         for name, one in recorded.rewrites.items()
@@ -281,12 +281,13 @@ def _refuse_dead(plan: Plan, differences: Mapping[str, Difference], clock_ms: in
 
 def _touched(past: PastRows, differences: Mapping[str, Difference]) -> Interval | None:
     """The interval of all results that rows which left or came touch; None where it has to be everything."""
-    plan, head = past.plan, past.head
+    plan, head, sessioned = past.plan, past.head, past.plan.rule.query.lone_sessions is not None
+    changed = _changed(past, differences) if head.replays or sessioned else None
     each = [one.each for one in differences.values()]
     ends = [at for one in differences.values() for at in (one.oldest, one.newest)]
-    if head.replays:
-        each = [_changed(past, differences)]
-        ends += each[0].selectExpr("min(_t)", "max(_t)").first() or ()
+    if changed is not None and head.replays:
+        each = [changed]
+        ends += changed.selectExpr("min(_t)", "max(_t)").first() or ()
     known = [at for at in ends if at is not None]
     if not known:
         return nothing_touched(plan.rule)
@@ -294,9 +295,9 @@ def _touched(past: PastRows, differences: Mapping[str, Difference]) -> Interval 
     parts = [times.selectExpr(f"(_t - pmod(_t, {grain})) DIV {grain} AS part") for times in each]
     found = {row["part"] for row in reduce(DataFrame.unionAll, parts).distinct().collect()}
     times = times_of(found, grain)
-    if plan.rule.query.lone_sessions is not None:
+    if changed is not None and sessioned:
         newest = max(at for at in (*known, *head.maxima.values()) if at is not None)
-        return sessions.touched(past, [(begin, end + 1) for begin, end in times], _changed(past, differences), newest)
+        return sessions.touched(past, [(begin, end + 1) for begin, end in times], changed, newest)
     needed = plan.fold.needed_from(head.watermark) if plan.fold.tables else NO_LIMIT
     return touched_interval(plan.rule, times, needed)
 

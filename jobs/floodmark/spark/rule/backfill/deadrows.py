@@ -79,10 +79,9 @@ class Originals:
 
     def _told(self, dead: DataFrame, among: DataFrame) -> DataFrame:
         frames = []
-        for spans, read in read_then(self.plan, self.texts, dead.columns):
-            of_text = dead.where(" OR ".join(f"_epoch BETWEEN {first} AND {upto}" for first, upto in spans))
+        for of_text, read in read_then(self.plan, self.texts, dead.columns):
             for i, (name, fields) in enumerate(read.items()):
-                mine, theirs = of_text.where(F.col("_stream") == name), among.where(f"_s = {i}")
+                mine, theirs = dead.where(of_text).where(F.col("_stream") == name), among.where(f"_s = {i}")
                 frames.append(self._counted(mine, theirs, StructType(fields), self.plan.fold.shape.prefix(name)))
         return reduce(DataFrame.unionByName, frames)
 
@@ -105,21 +104,22 @@ def _widened(dead: DataFrame, fields: Iterable[StructField]) -> DataFrame:
 
 def read_then(
     plan: Plan, texts: Sequence[tuple[int, Rule]], kept: Sequence[str]
-) -> list[tuple[list[tuple[int, int]], dict[str, list[StructField]]]]:
-    """By which columns dead rows are found again, the most first: of each stream those that the rule read in the epochs
-    of these spans, and still reads.
+) -> list[tuple[str, dict[str, list[StructField]]]]:
+    """By which columns dead rows are found again, the most first: SQL for the epochs, and of each stream the columns
+    that the rule read in these, and still reads.
 
     kept: the columns of the dead table. An event time that an expression computes is none of the source's.
     """
-    found: list[tuple[list[tuple[int, int]], dict[str, list[StructField]]]] = []
+    found: list[tuple[list[str], dict[str, list[StructField]]]] = []
     ends = [*(first - 1 for first, _ in texts[1:]), (1 << 63) - 1]
     for (first, text), end in zip(texts, ends, strict=True):
         read = {name: list(_read(plan, name, text, kept)) for name in plan.rule.streams}
         known = next((spans for spans, columns in found if columns == read), None)
         if known is None:
             found.append((known := [], read))
-        known.append((first, end))
-    return sorted(found, key=lambda one: -sum(map(len, one[1].values())))
+        known.append(f"_epoch BETWEEN {first} AND {end}")
+    fullest = sorted(found, key=lambda one: -sum(map(len, one[1].values())))
+    return [(" OR ".join(spans), read) for spans, read in fullest]
 
 
 def _read(plan: Plan, name: str, text: Rule, kept: Sequence[str]) -> Iterator[StructField]:

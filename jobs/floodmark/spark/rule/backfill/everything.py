@@ -47,7 +47,7 @@ from floodmark.spark.write.replacing import Everything
 def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
     """All results as of the head. Raises InputFault if the rule fails on one of the rows."""
     check_sources(plan.rule, home, head)
-    return computed(PastRows(session, plan, home, head, head.is_rewritten), interval, pinned_now(plan.rule))
+    return computed(PastRows(session, plan, home, head), interval, pinned_now(plan.rule))
 
 
 def recompute(session: SparkSession, plan: Plan, home: Home, head: Head, recorded: Backfill) -> Recomputed:
@@ -55,7 +55,7 @@ def recompute(session: SparkSession, plan: Plan, home: Home, head: Head, recorde
     check_sources(plan.rule, home, head)
     correction = correction_of(recorded) if recorded.rewrites else None
     interval = replace(EVERYTHING, then=bool(recorded.then))
-    past = PastRows(session, plan, home, head_of(recorded, head), correction is not None or head.is_rewritten)
+    past = PastRows(session, plan, home, head_of(recorded, head), corrected=correction is not None)
     found = computed(past, interval, recorded.lookups, correction)
     return as_intended(recorded, found)
 

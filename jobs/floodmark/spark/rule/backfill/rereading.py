@@ -34,7 +34,6 @@ from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import bytes_not_passed_over
 
 FEW = 64 << 20  # bytes of files
-LAST = (1 << 63) - 1  # no epoch is later
 Removed = tuple[DataFrame, list[StructField]]  # rows of the rule's frame, and the columns to find them by
 
 
@@ -53,16 +52,21 @@ def within(plan: Plan, rows: DataFrame, span: Restated) -> DataFrame:
 class PastRows:
     """The rows that a generation's epochs up to the head's have read, in the rule's frame, as the sources hold them.
 
-    rewritten: rows may have left a source since. Then what a replay made of a dead row that has left does not count.
-    held: frames that are persisted.
+    corrected: for a correction. held: frames that are persisted.
     """
 
     session: SparkSession
     plan: Plan
     home: Home
     head: Head
-    rewritten: bool
+    corrected: bool = False
     held: list[DataFrame] = field(default_factory=list)
+
+    @property
+    def rewritten(self) -> bool:
+        """Whether rows may have left a source since. Then what a replay made of a dead row that has left counts no
+        more."""
+        return self.corrected or self.head.is_rewritten
 
     def all(self, epochs: SameVersions | None = None) -> DataFrame:
         """All of them, dead ones included. epochs: that have read the rows, if not all have."""
@@ -123,15 +127,14 @@ class PastRows:
         assert table is not None
         rows = table.where(of_epochs(self.head, *self._numbers(epochs)))
         known = {name: list(schema) for name, schema in shape.streams.items()}
-        read_by = read_then(self.plan, self._texts, table.columns) if self.rewritten else [([(1, LAST)], known)]
-        for spans, read in read_by:
-            of_spans = rows.where(" OR ".join(f"_epoch BETWEEN {begin} AND {end}" for begin, end in spans))
+        read_by = read_then(self.plan, self._texts, table.columns) if self.rewritten else [("true", known)]
+        for of_text, read in read_by:
             columns = [
                 StructField(shape.prefix(name) + one.name, one.dataType)
                 for name, fields in read.items()
                 for one in fields
             ]
-            yield of(quarantined_rows(self.plan, of_spans)), columns
+            yield of(quarantined_rows(self.plan, rows.where(of_text))), columns
 
     @property
     def _entries(self) -> tuple[Entry, Entry]:

@@ -75,7 +75,7 @@ def requested(session: SparkSession, plan: Plan, home: Home, head: Head, interva
         raise of_no_interval(
             rule.rule, "a stream had another `expect` in earlier epochs, which may have had other rows in its sessions"
         )
-    with closing(PastRows(session, plan, home, head, head.is_rewritten)) as past:
+    with closing(PastRows(session, plan, home, head)) as past:
         found, until = _Search(past, None).around(wanted, wanted)
     check_ended(rule.rule, found, until, head.watermark, interval.shown)
     return found
