@@ -1,4 +1,4 @@
-"""Rows as PostgreSQL's COPY takes them."""
+"""Rows as PostgreSQL's COPY takes and gives them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from floodmark.connectors.targets.postgres.reading import read
 from floodmark.connectors.targets.postgres.writing import coming, copied
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import columns_of
@@ -44,3 +45,10 @@ def test_null_is_not_the_empty_text() -> None:
 def test_rows_that_take_others_away_do_not_come() -> None:
     batch = pa.record_batch({"k": ["a", "b", "c"], DELETE_COLUMN: [False, True, False]})
     assert coming(batch)["k"].to_pylist() == ["a", "c"]
+
+
+def test_a_row_that_is_read_may_be_long() -> None:
+    """Longer than what Arrow reads of CSV at a time."""
+    (found,) = read([b"a,%s\n" % (b"x" * 3_000_000), b"b,\n", b'c,""\n'], columns_of("k STRING, t STRING"))
+    assert [len(text or "") for text in found["t"].to_pylist()] == [3_000_000, 0, 0]
+    assert found["t"].to_pylist()[1:] == [None, ""]

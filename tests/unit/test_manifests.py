@@ -113,12 +113,11 @@ ROW: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
 def test_rows_come_back_from_a_file_as_they_were(kind: str, tmp_path: Path) -> None:
-    table = table_of(
-        ALL, [[ROW, dict.fromkeys(ROW), {**ROW, "s": "", "d": float("-inf"), "a": [], "p": {}, "b": False}]]
-    )
+    others = {**ROW, "s": "", "d": float("-inf"), "a": [], "p": {}, "b": False}, {**ROW, "s": "long" * 750_000}
+    table = table_of(ALL, [[ROW, dict.fromkeys(ROW), *others]])
     file = BytesIO()
     out = Counted(file)
-    assert write(out, kind, ALL, table.to_batches()) == 3
+    assert write(out, kind, ALL, table.to_batches()) == 4
     assert (out.bytes, out.sha256) == (len(file.getvalue()), sha256(file.getvalue()).hexdigest())
     assert table_of(ALL, list(read(BytesIO(file.getvalue()), kind, ALL))) == table
 

@@ -16,7 +16,7 @@ from floodmark.connectors.sources.iceberg.catalogs import Tables
 from floodmark.connectors.sources.iceberg.columns import columns_of
 from floodmark.connectors.sources.iceberg.offsets import KEEP, At, Gone, Step, first_of, since
 from floodmark.connectors.sources.iceberg.options import WrittenIceberg
-from floodmark.connectors.sources.python.rows import schema_of
+from floodmark.connectors.sources.python.rows import frame_of, schema_of
 from floodmark.core.text.ddl import delta_name
 from floodmark.core.text.tablenames import about
 from floodmark.errors import HistoryGone, NotThereYet, Refused
@@ -127,7 +127,7 @@ class IcebergSource(Stepped):
         if low == high:
             return self.typed(spark)
         with self._explained():
-            return _frame(spark, table, self._rows(table, self._files(table, low, high)))
+            return frame_of(spark, self._rows(table, self._files(table, low, high)), columns_of(table.schema()))
 
     def _files(self, table: Table, low: At, high: At) -> Iterable[FileScanTask]:
         """Of a range: those that its snapshots added. From before the first row on, all that were there at its end."""
@@ -150,13 +150,8 @@ class IcebergSource(Stepped):
         return found.select(names).cast(schema_of(columns))
 
     def typed(self, spark: SparkSession) -> DataFrame:
-        table = self._table()
-        return _frame(spark, table, schema_of(columns_of(table.schema())).empty_table())
-
-
-def _frame(spark: SparkSession, table: Table, rows: pa.Table) -> DataFrame:
-    """Of rows in the memory of this process."""
-    return spark.createDataFrame(rows, ", ".join(f"`{one.name}` {one.type}" for one in columns_of(table.schema())))
+        columns = columns_of(self._table().schema())
+        return frame_of(spark, schema_of(columns).empty_table(), columns)
 
 
 def _at(table: Table, snapshot: Snapshot | None) -> At:

@@ -1,15 +1,18 @@
-"""Rows of a source of one's own as an Arrow table of the declared columns."""
+"""Rows of a source of one's own as an Arrow table of the declared columns, and as a frame."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.types as t
 
 from floodmark.core.process.values import Record, short
 from floodmark.core.text.ddl import Column, Type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _PLAIN = {
     "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(),
@@ -30,6 +33,16 @@ _FAMILIES = (
 def schema_of(columns: Sequence[Column]) -> pa.Schema:
     """Arrow's schema of declared columns."""
     return pa.schema([(column.name, _arrow(column.type)) for column in columns])
+
+
+def frame_of(spark: SparkSession, rows: pa.Table, columns: Sequence[Column]) -> DataFrame:
+    """Rows in the memory of this process, with the columns as declared.
+
+    Spark takes a batch without rows for the end: the rows of batches after it would be lost.
+    """
+    filled = [batch for batch in rows.to_batches() if batch.num_rows]
+    declared = ", ".join(f"`{one.name}` {one.type}" for one in columns)
+    return spark.createDataFrame(pa.Table.from_batches(filled, rows.schema), declared)
 
 
 def _arrow(kind: Type) -> pa.DataType:

@@ -10,14 +10,13 @@ from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.connectors.sources.python.author import Author, made
 from floodmark.connectors.sources.python.offsets import beyond, line, parsed, reaches
 from floodmark.connectors.sources.python.options import WrittenPython
-from floodmark.connectors.sources.python.rows import schema_of
+from floodmark.connectors.sources.python.rows import frame_of, schema_of
 from floodmark.core.process.values import short
 from floodmark.core.rules.kinds import CODE
 from floodmark.core.text.ddl import columns_of, delta_name
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from floodmark.core.rules.model import Stream
@@ -118,11 +117,7 @@ class PythonSource(Stepped):
         low, high = parsed(begin)[1], parsed(end)[1]
         if low == high:
             return self.typed(spark)
-        return self._frame(spark, self._author.rows(self._columns, low, high))
+        return frame_of(spark, self._author.rows(self._columns, low, high), self._columns)
 
     def typed(self, spark: SparkSession) -> DataFrame:
-        return self._frame(spark, schema_of(self._columns).empty_table())
-
-    def _frame(self, spark: SparkSession, rows: pa.Table) -> DataFrame:
-        """Of rows in the memory of this process, with the columns as declared."""
-        return spark.createDataFrame(rows, ", ".join(f"`{one.name}` {one.type}" for one in self._columns))
+        return frame_of(spark, schema_of(self._columns).empty_table(), self._columns)

@@ -23,6 +23,7 @@ _NESTED = ("array", "map", "struct")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _ROWS = 10_000  # of a batch that is read from text
 _GROUP = 64_000_000  # bytes in memory of the rows that become a row group
+_BLOCK = 64 << 20  # bytes of CSV that are parsed at a time: no row may be longer
 _SAMPLE = 16_384  # rows that show whether a column's values repeat
 Write: TypeAlias = Callable[[pa.RecordBatch], None]
 
@@ -152,7 +153,7 @@ def _csv_rows(file: BinaryIO, columns: Sequence[Column]) -> Iterator[dict[str, A
         strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""],
     )  # fmt: skip
     parsing = pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)  # a NULL alone is an empty line
-    with pc.open_csv(file, parse_options=parsing, convert_options=texts) as found:
+    with pc.open_csv(file, pc.ReadOptions(block_size=_BLOCK), parsing, texts) as found:
         for batch in found:
             for row in batch.to_pylist():
                 yield {one.name: _from_text(row.get(one.name), one.type) for one in columns}

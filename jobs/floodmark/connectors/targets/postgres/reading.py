@@ -41,7 +41,7 @@ def _parsed(text: bytes, columns: tuple[Column, ...]) -> pa.RecordBatch:
     as_text |= {name: pa.string() for name, one in zip(names, columns, strict=True) if _is_text(one.type)}
     table = pc.read_csv(
         pa.BufferReader(text),
-        pc.ReadOptions(column_names=names, use_threads=False),
+        pc.ReadOptions(column_names=names, use_threads=False, block_size=len(text)),  # no row is longer than it
         pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),  # a NULL alone is one
         pc.ConvertOptions(
             column_types=as_text, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
