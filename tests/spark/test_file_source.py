@@ -89,6 +89,34 @@ def test_a_record_is_malformed_also_for_a_query_that_reads_no_column(spark: Spar
     assert [row.k for row in whole.where(f"{MALFORMED} IS NULL").select("k").collect()] == ["b"]
 
 
+@pytest.mark.parametrize(
+    ("said", "content", "rows", "malformed"),
+    [
+        ({}, '{"n":1}{"n":2}\n{"n":3} more\n{"n":4},\n{"n":5}\r\n[{"n":6}]\nnull', [5],
+         ['[{"n":6}]', "null", '{"n":1}{"n":2}', '{"n":3} more', '{"n":4},']),
+        ({}, '\ufeff{"n":1}\n', [1], []),
+        ({}, '{"k":"ä","n":1}\n'.encode() + b'{"k":"\xe4","n":2}', [1], ['{"k":"\ufffd","n":2}']),
+        ({"multiline": True}, '{"n":\n1}\n', [1], []),
+        ({"multiline": True}, '\ufeff [{"n":1},\n{"n":2}]', [1, 2], []),
+        ({"multiline": True}, " []\n", [], []),
+        ({"multiline": True}, "\n", [], []),
+        ({"multiline": True}, '{"n":1}\n{"n":2}', [], ['{"n":1}\n{"n":2}']),
+        ({"multiline": True}, '[{"n":1}, {"n":"x"}]', [], ['[{"n":1}, {"n":"x"}]']),
+        ({"multiline": True}, '[{"n":1}, null]', [], ['[{"n":1}, null]']),
+        ({"multiline": True}, b'[{"k":"\xe4"}]', [], ['[{"k":"\ufffd"}]']),
+        ({"format": "text", "schema": None}, "ä\n".encode() + b"\xe4\n", ["ä"], ["\ufffd"]),
+    ],
+)  # fmt: skip
+def test_nothing_of_a_text_is_passed_over(
+    spark: SparkSession, folder: Path, said: dict[str, Any], content: str | bytes, rows: list[Any], malformed: list[str]
+) -> None:
+    (folder / "a").write_bytes(content.encode() if isinstance(content, str) else content)
+    found = read(spark, folder, **{"format": "json", "schema": "k STRING, n INT", **said})
+    assert sorted(row[MALFORMED] for row in found if row[MALFORMED]) == [f"file a: {one}" for one in malformed]
+    column = "value" if said.get("format") == "text" else "n"
+    assert [row[column] for row in found if row[MALFORMED] is None] == rows
+
+
 def test_csv_by_its_header_and_dialect(spark: SparkSession, folder: Path) -> None:
     (folder / "a.csv").write_text("k;n;at\n'x;y';1;01.02.2001\n-;;\n# no\nz;wrong;01.02.2001\nz;1;01.02.2001;more\n")
     found = read(

@@ -140,8 +140,17 @@ def test_values_that_are_no_json(
     assert [row["value"] for row in KafkaSource("s", stream).whole(spark).collect()] == expected
 
 
+def test_text_that_is_not_in_utf8_is_malformed(broker: Broker, spark: SparkSession, topic: str) -> None:
+    broker.send(topic, [b"\xe4", "ä".encode()], partition=0)
+    options = {"connection": "lake", "topic": topic, "format": "text"}
+    found = KafkaSource("s", Stream(kind="kafka", address="kafka://lake/t", options=options)).whole(spark).collect()
+    told = f"topic {topic}, partition 0, offset 0: \ufffd"
+    assert [(row["value"], row[MALFORMED]) for row in found] == [(None, told), ("ä", None)]
+
+
 BAD = [b"", b"no", b'{"n": "x"}', b"[]", b"5", b"null", b'{"n": 1', b"\xff\xfe",
-       b'{"n": 1}{"n": 2}', b'{"n": 1}\n{"n": 2}', b'{"n": 1},{"n": 2}', b'{"n": 1} and more']  # fmt: skip
+       b'{"n": 1}{"n": 2}', b'{"n": 1}\n{"n": 2}', b'{"n": 1},{"n": 2}', b'{"n": 1} and more',
+       b'{"k": "\xe4", "n": 1}']  # fmt: skip
 
 
 def test_what_is_no_row_is_dead_or_stops_the_run(broker: Broker, spark: SparkSession, place: Path, topic: str) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -441,6 +445,11 @@ def test_columns_of_parquet_are_those_of_the_first_file_and_others_must_fit(tmp_
         ),
         ({"format": "csv", "header": True}, "k,n\na,1\n", {"k": "string", "n": "long"}),
         ({"format": "csv", "delimiter": ";"}, "a;1.5\n", {"_c0": "string", "_c1": "double"}),
+        (
+            {"format": "csv", "header": True, "comment": "#", "escape": "\\", "multiline": True},
+            '# made, today\nk,n\n"a \\"b\\",\nc",1\n',
+            {"k": "string", "n": "long"},
+        ),
     ],
 )
 def test_columns_are_inferred_once(tmp_path: Path, said: dict[str, Any], text: str, columns: dict[str, str]) -> None:
@@ -464,6 +473,51 @@ def test_a_csv_file_with_another_header_is_named(tmp_path: Path) -> None:
     dropped.begin()
     dropped.drop("a.csv", "# made today\n\nk,n\na,1\n")
     assert dropped.read() == ["a.csv"]
+
+
+@pytest.mark.parametrize(
+    ("name", "packed"),
+    [
+        ("a.csv", lambda content: content),
+        ("a.csv.gz", gzip.compress),
+        ("a.csv.gz", lambda content: gzip.compress(content[:3]) + gzip.compress(content[3:])),
+        ("a.csv.bz2", bz2.compress),
+        ("a.csv.deflate", zlib.compress),
+    ],
+)
+def test_a_csv_file_is_looked_at_whatever_packs_it(tmp_path: Path, name: str, packed: Callable[[bytes], bytes]) -> None:
+    long = b"ab,1\n" * 500_000
+    dropped = Dropped(tmp_path, format="csv", header=True)
+    dropped.begin()
+
+    def drop(content: bytes) -> None:
+        (dropped.root / name).write_bytes(packed(content))
+
+    for content, problem in (
+        (b"n,k\n1,a\n", "expected the header k, n in .*, found n, k"),
+        (b"k,n\nK\xf6ln,1\n", "not in UTF-8: byte 0xf6 after 5 bytes"),
+        (b"k,n\n" + long + b"K\xf6ln,1\n", "not in UTF-8: byte 0xf6 after 2,500,005 bytes"),
+    ):
+        drop(content)
+        with pytest.raises(WrongColumn, match=problem):
+            dropped.read()
+    for content in (b"", b"\n\n", b"k,n\n", "k,n\nKöln,1\n".encode()):
+        drop(content)
+        dropped.source.take_end(dropped.at)
+    drop(b"k,n\n" + long)
+    cut = (dropped.root / name).read_bytes()[:-9]
+    (dropped.root / name).write_bytes(cut)
+    if name.endswith(("gz", "bz2")):
+        with pytest.raises(WrongColumn, match=re.escape(name)):
+            dropped.read()
+
+
+def test_a_header_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    dropped = Dropped(tmp_path, format="csv", header=True)
+    dropped.begin()
+    dropped.drop("a.csv.snappy", "k,n\n")
+    with pytest.raises(WrongColumn, match=r"a codec that only Spark can read.* Use \.gz"):
+        dropped.read()
 
 
 def test_columns_of_folders_are_columns_of_the_stream(tmp_path: Path) -> None:

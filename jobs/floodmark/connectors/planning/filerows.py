@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
+from floodmark.connectors.planning.jsonrows import ROW, is_malformed, read_list, read_object
 from floodmark.connectors.ports.source import MALFORMED, SHOWN
 from floodmark.core.text.addresses import is_object
 from floodmark.core.text.ddl import Column as Declared
 
 RAW = "_floodmark_raw"  # the text of a record that is malformed
+BOM = "\ufeff"  # what some begin a file of UTF-8 with
+_TEXT, _READ = "_floodmark_text", "_floodmark_read"
 ALONE = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 
@@ -24,13 +27,13 @@ class Records:
 
     format: str
     options: Mapping[str, str]
-    columns: Sequence[Declared]
-    folders: Sequence[Declared]
+    columns: tuple[Declared, ...]
+    folders: tuple[Declared, ...]
 
     @property
     def is_text(self) -> bool:
-        """Whether they are parsed, so that any of them can be malformed."""
-        return self.format in ("json", "csv")
+        """Whether any of them can be malformed."""
+        return self.format in ("json", "csv", "text")
 
 
 def rows_of(spark: SparkSession, records: Records, root: str, paths: Sequence[str]) -> DataFrame:
@@ -58,13 +61,47 @@ def _none(spark: SparkSession, records: Records) -> DataFrame:
 
 
 def _loaded(spark: SparkSession, records: Records, root: str, paths: Sequence[str]) -> DataFrame:
-    reader = spark.read.format(records.format).options(**records.options).option("recursiveFileLookup", "true")
+    """The records, with RAW if they can be malformed, and Spark's `_metadata` of their files."""
+    if records.format == "json":
+        return _of_json(spark, records, root, paths)
+    if records.format == "text":
+        lines, is_text = _opened(spark, "text", {}, "value STRING", root, paths), F.is_valid_utf8("value")
+        value, raw = F.when(is_text, F.col("value")).alias("value"), F.when(~is_text, F.col("value")).alias(RAW)
+        return lines.select("_metadata", value, raw)
     schema = [f"{_quoted(one.name)} {one.type}" for one in records.columns]
-    if records.is_text:
-        reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", RAW)
+    options = dict(records.options)
+    if records.format == "csv":
+        options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW}
         schema.append(f"{RAW} STRING")
+    return _opened(spark, records.format, options, ", ".join(schema), root, paths)
+
+
+def _of_json(spark: SparkSession, records: Records, root: str, paths: Sequence[str]) -> DataFrame:
+    """Each line is an object; with `multiLine`, each file is one, or a list of them. Blank lines are left out."""
+    options = dict(records.options)
+    whole = options.pop("multiLine", "false")
+    texts = _opened(spark, "text", {"wholetext": whole}, "value STRING", root, paths)
+    marked = F.startswith("value", F.lit(BOM))
+    unmarked = F.when(marked, F.substring("value", 2, 2**31 - 1)).otherwise(F.col("value"))
+    texts, text = texts.select("_metadata", "value", unmarked.alias(_TEXT)), F.col(_TEXT)
+    read = read_list if whole == "true" else read_object
+    parsed = texts.where(F.trim(text) != "").withColumn(_READ, read(text, records.columns, options))
+    bad = is_malformed(F.col(_READ), F.col("value"))
+    if whole == "true":
+        bad = bad | F.exists(F.col(f"{_READ}.{ROW}"), lambda one: one.isNull())
+        parsed = parsed.withColumn(RAW, F.when(bad, text))
+        rows = F.when(F.col(RAW).isNull(), F.col(f"{_READ}.{ROW}")).otherwise(F.array(F.lit(None)))
+        return parsed.select("_metadata", RAW, F.inline(rows))
+    values = [F.col(f"{_READ}.{ROW}.{_quoted(one.name)}") for one in records.columns]
+    return parsed.select("_metadata", *values, F.when(bad, text).alias(RAW))
+
+
+def _opened(
+    spark: SparkSession, kind: str, options: Mapping[str, str], schema: str, root: str, paths: Sequence[str]
+) -> DataFrame:
+    reader = spark.read.format(kind).options(**options).option("recursiveFileLookup", "true").schema(schema)
     with _listed_here(spark, root):
-        return reader.schema(", ".join(schema)).load([_literal(f"{root}/{path}") for path in paths])
+        return reader.load([_literal(f"{root}/{path}") for path in paths])
 
 
 @contextmanager
@@ -119,5 +156,5 @@ def _malformed(path: Column, columns: Sequence[Column]) -> Column:
     is malformed for every query or for none.
     """
     every = F.concat(*(column.isNull().cast("string") for column in columns))
-    text = F.concat(F.lit("file "), path, F.lit(": "), F.col(RAW))
+    text = F.concat(F.lit("file "), path, F.lit(": "), F.make_valid_utf8(F.col(RAW)))
     return F.when(F.col(RAW).isNotNull(), F.concat(F.substring(text, 1, SHOWN), F.substring(every, 1, 0)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import os
-from collections.abc import Container, Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Container, Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
@@ -26,7 +28,7 @@ _TO_DDL = {"bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "
            "float": "float", "double": "double", "string": "string", "large_string": "string", "binary": "binary",
            "large_binary": "binary", "date32[day]": "date", "null": "string"}  # fmt: skip
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
-_UNREAD = (".deflate", ".snappy")  # codecs that Spark knows, and Arrow does not
+_DEFLATED, _UNREAD = ".deflate", ".snappy"  # codecs that Spark knows and Arrow does not; the second is Hadoop's own
 _SAMPLE = 1 << 20  # bytes of a file from which columns are inferred
 
 
@@ -54,8 +56,12 @@ def columns_in(what: str, said: WrittenFiles, file: Content) -> tuple[Column, ..
         return _declared(_inferred(said, file))
 
 
-def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file: Content) -> None:
-    """Raise WrongColumn if a file has other columns than the stream, as far as its first bytes tell."""
+def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file: Content, whole: bool) -> None:
+    """Raise WrongColumn if a file has other columns than the stream, as far as its first bytes tell.
+
+    Of CSV, also if it is not in UTF-8: Spark would replace such bytes, and different values would become equal. whole:
+    whether all of it is looked at, or its first bytes.
+    """
     if said.format in _OWN:
         with _named(what, said, file):
             there = {column.name.lower(): column for column in _own(said, file, {one.name.lower() for one in columns})}
@@ -63,14 +69,29 @@ def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file:
         wrong = next((pair for pair in pairs if pair[0] is not None and not fits(pair[0].type, pair[1].type)), None)
         if wrong is not None:
             raise WrongColumn(f"{what}: expected {wrong[1]} in {file.name}, found {wrong[0]}. {_WAYS}")
-    elif said.format == "csv" and said.header and not file.name.endswith(_UNREAD):
+    elif said.format == "csv":
         with _named(what, said, file):
-            names = _header(said, file)
+            if not file.name.endswith(_UNREAD):
+                _check_utf8(file, whole)
+            names = _header(said, file) if said.header else []
         expected = [column.name for column in columns]
-        if names != expected:
+        if names and names != expected:
             raise WrongColumn(
                 f"{what}: expected the header {', '.join(expected)} in {file.name}, found {', '.join(names)}. {_WAYS}"
             )
+
+
+def _check_utf8(file: Content, whole: bool) -> None:
+    decoder, before = codecs.getincrementaldecoder("utf-8")(), 0
+    for part in _parts(file):
+        try:
+            decoder.decode(part)
+        except UnicodeDecodeError as fault:
+            at = f"byte 0x{fault.object[fault.start]:02x} after {before + fault.start:,} bytes, or near"
+            raise ValueError(f"it is not in UTF-8: {at}. Convert it, as by `iconv -f latin1 -t utf-8`") from None
+        before += len(part)
+        if not whole:
+            return
 
 
 _WAYS = "Write the file again or move it away; if all files are like this, change `schema` and run `floodmark reset`"
@@ -83,7 +104,7 @@ def _named(what: str, said: WrittenFiles, file: Content) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, EOFError) as fault:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, EOFError, zlib.error) as fault:
         why = str(fault).splitlines()[0].rstrip(".")
         raise WrongColumn(
             f"{what}: expected {said.format.upper()} in {file.name}, found something else ({why}). "
@@ -145,11 +166,20 @@ def _inferred(said: WrittenFiles, file: Content) -> pa.Schema:
     from pyarrow import csv as arrow_csv
     from pyarrow import json as arrow_json
 
-    text = io.BytesIO(_first_lines(file))
+    lines = _first_lines(file)
+    if said.comment:
+        lines = b"".join(one for one in lines.splitlines(True) if not one.startswith(said.comment.encode()))
+    if not lines.strip():
+        raise ValueError("no line to infer columns from")
+    text = io.BytesIO(lines)
     if said.format == "json":
         schema = arrow_json.read_json(text).schema
     else:
-        parsing = arrow_csv.ParseOptions(delimiter=said.delimiter or ",", quote_char=said.quote or '"')
+        escape = said.escape if said.escape != (said.quote or '"') else None
+        parsing = arrow_csv.ParseOptions(
+            delimiter=said.delimiter or ",", quote_char=said.quote or '"', escape_char=escape or False,
+            newlines_in_values=said.multiline,
+        )  # fmt: skip
         reading = arrow_csv.ReadOptions(autogenerate_column_names=not said.header)
         schema = arrow_csv.read_csv(text, reading, parsing).schema
     names = [name if said.format == "json" or said.header else f"_c{i}" for i, name in enumerate(schema.names)]
@@ -159,17 +189,37 @@ def _inferred(said: WrittenFiles, file: Content) -> pa.Schema:
 
 
 def _first_lines(file: Content) -> bytes:
-    """Whole lines from the beginning of a file, which may be compressed. Raises ValueError if it has none."""
-    with file.open() as raw, _decompressed(raw, file.name) as content:
-        found = bytes(content.read(_SAMPLE))
-    whole = found if len(found) < _SAMPLE else found[: found.rfind(b"\n") + 1]
-    if not whole.strip():
-        raise ValueError("no line to infer columns from")
-    return whole
+    """Whole lines from the beginning of a file, which may be compressed."""
+    with closing(_parts(file)) as parts:
+        found = next(parts, b"")
+    return found if len(found) < _SAMPLE else found[: found.rfind(b"\n") + 1]
+
+
+def _parts(file: Content) -> Generator[bytes]:
+    """The content, a part after the other, decompressed by what the ending of the file's name says."""
+    if file.name.endswith(_UNREAD):
+        raise ValueError("a codec that only Spark can read, and a header is checked before. Use .gz, .zst or .deflate")
+    with file.open() as raw:
+        if file.name.endswith(_DEFLATED):
+            inflated = zlib.decompressobj()
+            while part := raw.read(_SAMPLE):
+                yield inflated.decompress(part)
+            return
+        with _decompressed(raw, file.name) as content:
+            while part := _read(content):
+                yield part
+
+
+def _read(content: Any) -> bytes:
+    try:
+        return bytes(content.read(_SAMPLE))
+    except OSError as fault:
+        if fault.errno is not None:
+            raise
+        raise ValueError(str(fault)) from None  # Arrow's, of what it cannot decompress
 
 
 def _decompressed(content: BinaryIO, name: str) -> Any:
-    """The content, by what the ending of the file's name says."""
     import pyarrow as pa
 
     codec = next((codec for ending, codec in _CODECS.items() if name.endswith(ending)), None)
@@ -178,6 +228,7 @@ def _decompressed(content: BinaryIO, name: str) -> Any:
 
 
 def _header(said: WrittenFiles, file: Content) -> list[str]:
+    """The names in the first line; none of a file without lines."""
     lines = _first_lines(file).decode("utf-8-sig").splitlines()
     comment = said.comment or "\0"
     first = next((one for one in lines if one.strip() and not one.startswith(comment)), "")

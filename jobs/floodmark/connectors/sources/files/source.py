@@ -149,7 +149,8 @@ class FilesSource(Stepped):
 
     def _check(self, file: File) -> None:
         if file.size:
-            schemas.check_file(self._what, self._said, self._columns, self._folder.content(file.path))
+            content = self._folder.content(file.path)
+            schemas.check_file(self._what, self._said, self._columns, content, whole=not is_object(self.address))
 
     def news(self, since: str, upto: str | None = None) -> bool:
         at, end = Offset.parse(since), None if upto is None else Offset.parse(upto)

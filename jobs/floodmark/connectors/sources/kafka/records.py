@@ -10,13 +10,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 
 from floodmark.connectors.avro.decoding import end_of, values_of_avro
 from floodmark.connectors.avro.schemas import schema_of
+from floodmark.connectors.planning.jsonrows import ROW, is_malformed, read_object
 from floodmark.connectors.ports.source import MALFORMED, SHOWN
 from floodmark.connectors.sources.kafka.offsets import Partition, Range
 from floodmark.connectors.sources.kafka.options import Kafka
 from floodmark.core.sql.words.lexis import quoted
-from floodmark.core.text.ddl import text_of
 
-_CORRUPT, _ROW = "_floodmark_corrupt", "_floodmark_row"
 _RECORD = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 
 
@@ -51,17 +50,15 @@ def decoded(rows: DataFrame, said: Kafka, texts: Mapping[str, str] = {}) -> Data
     others = [_metadata(one, said).alias(name) for one, name in said.metadata.items()]
     if said.format == "avro":
         return _of_avro(rows, said, texts, others)
-    if said.format != "json":
-        value = F.col("value").cast("string") if said.format == "text" else F.col("value")
-        return rows.select(value.alias("value"), *others)
+    if said.format == "binary":
+        return rows.select(F.col("value"), *others)
     text = F.col("value").cast("string")
-    schema = f"{_ROW} STRUCT<{text_of(said.values())}>, {_CORRUPT} STRING"
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    # Spark reads a value up to the end of its first object, so what follows it is seen only within another object.
-    within = F.concat(F.lit(f'{{"{_ROW}":'), text, F.lit("}"))
-    read = rows.withColumn("_read", F.from_json(within, schema, options))
-    values = [F.col(f"_read.{_ROW}.{quoted(column.name)}").alias(column.name) for column in said.values()]
-    bad = F.col("value").isNotNull() & (F.col(f"_read.{_ROW}").isNull() | F.col(f"_read.{_CORRUPT}").isNotNull())
+    if said.format == "text":
+        bad = ~F.is_valid_utf8(text)
+        return rows.select(F.when(~bad, text).alias("value"), *others, F.when(bad, _place(text)).alias(MALFORMED))
+    read = rows.withColumn("_read", read_object(text, said.values(), {}))
+    values = [F.col(f"_read.{ROW}.{quoted(column.name)}").alias(column.name) for column in said.values()]
+    bad = F.col("value").isNotNull() & is_malformed(F.col("_read"), text)
     return read.select(*values, *others, F.when(bad, _place(text)).alias(MALFORMED))
 
 
@@ -75,7 +72,8 @@ def _of_avro(rows: DataFrame, said: Kafka, texts: Mapping[str, str], others: Seq
 
 def _place(text: Column) -> Column:
     return F.format_string(
-        "topic %s, partition %d, offset %d: %s", "topic", "partition", "offset", F.substring(text, 1, SHOWN)
+        "topic %s, partition %d, offset %d: %s",
+        *("topic", "partition", "offset", F.substring(F.make_valid_utf8(text), 1, SHOWN)),
     )
 
 
