@@ -137,6 +137,7 @@ def check_sources(rule: Rule, home: Home, head: Head) -> None:
     for entry, log_sums in read:
         for (name, source), line in zip(sources(rule, home).items(), entry.offsets, strict=True):
             source.check_identity(line, log_sums.get(name))
+            source.check_columns(line, (column for column, _ in head.columns.get(name, ())))
 
 
 def check_sql_columns(rule: Rule, home: Home | None) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from floodmark.connectors.delta import mapping
 from floodmark.connectors.delta.expiry import expiring
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.opening import open_existing
@@ -242,6 +243,21 @@ class DeltaSource(Planned):
                 f"version {at.newest_read} of the table is not the commit that was read: an "
                 "older copy of the table was restored and written to, and its commits up to this version would be "
                 "skipped. Restore the table's log, or start over with `floodmark reset`"
+            )
+
+    def check_columns(self, line: str, read: Iterable[str]) -> None:
+        table, version = self.table(), DeltaOffset.parse(line).newest_read
+        if version >= table.version() or not mapping.is_mapped(table):
+            return
+        try:
+            before = self._as_of(version)
+        except HistoryGone:  # then nothing tells the columns of that time
+            return
+        column = mapping.replaced(before, table, read)
+        if column is not None:
+            raise self._gone(
+                f"column {column}, as it was read up to version {version}, was dropped or renamed since, and another "
+                "column has its name now. Start over with `floodmark reset`"
             )
 
     def stream(self, spark: SparkSession, limits: EpochLimits) -> DataFrame:

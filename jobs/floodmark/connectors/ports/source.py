@@ -9,7 +9,7 @@ checks what every kind promises.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -147,6 +147,10 @@ class Source(Protocol):
                 "start over with `floodmark reset`"
             )
             raise HistoryGone(about(f"stream {self.name}", self.address, problem))
+
+    def check_columns(self, offset: str, read: Iterable[str]) -> None:
+        """Raise HistoryGone if a name of the columns `read`, up to an offset, is that of another column by now."""
+        return
 
     def is_another(self, offset: str, log_sum: str | None = None) -> bool:
         """Whether `check_identity` would raise."""

@@ -93,6 +93,7 @@ class _Copying:
     def copies(self) -> Iterator[LandedReport]:
         newest = self._source.newest()
         self._inner.check_identity(newest.end, newest.log_sum)
+        self._inner.check_columns(newest.end, self._inner.columns())
         self._inner.check_appended(newest.end)
         self._inner.landed(newest.end)
         limits = chunk_limits(self._inner, source_can(self._rule.streams[self._name].kind), self._rule.epoch)
