@@ -108,6 +108,14 @@ def test_rows_of_other_columns_are_named(given: Any, problem: str) -> None:
         table_of(columns_of("n INT"), [given])
 
 
+def test_a_number_that_is_too_large_for_a_float_is_refused() -> None:
+    fitting = [3.0e38, float("inf"), float("nan"), None, 0.1]
+    found = table_of(columns_of("n FLOAT"), [pa.record_batch({"n": fitting})])["n"].to_pylist()
+    assert found[1] == float("inf") and str(found[2]) == "nan" and found[3] is None and abs(found[4] - 0.1) < 1e-8
+    with pytest.raises(ValueError, match="n: expected values that fit FLOAT, found one that is too large"):
+        table_of(columns_of("n FLOAT"), [pa.record_batch({"n": [*fitting, 3.5e38]})])
+
+
 # --- The class
 
 GOOD = """\

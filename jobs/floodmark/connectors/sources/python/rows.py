@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as t
 
 from floodmark.core.process.values import Record, short
@@ -111,10 +112,14 @@ def _cast(array: pa.Array, field: pa.Field, column: Column) -> pa.Array:
     same = any(_is_of(family, array.type) and _is_of(family, field.type) for family in _FAMILIES)
     if array.type != field.type and not same:
         raise ValueError(f"{column.name}: expected {str(column.type).upper()} ({field.type}), found {array.type}")
+    fits = f"{column.name}: expected values that fit {str(column.type).upper()}"
     try:
-        return array.cast(field.type)
+        found = array.cast(field.type)
     except pa.ArrowInvalid as fault:
-        raise ValueError(f"{column.name}: expected values that fit {str(column.type).upper()}: {fault}") from None
+        raise ValueError(f"{fits}: {fault}") from None
+    if t.is_float32(field.type) and not pc.is_finite(array).equals(pc.is_finite(found)):
+        raise ValueError(f"{fits}, found one that is too large")
+    return found
 
 
 def _is_of(family: Sequence[Any], kind: pa.DataType) -> bool:
