@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime
 from decimal import Decimal
+from enum import StrEnum
 from pathlib import Path
 from threading import Event
 from types import ModuleType
 from typing import Any
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -307,3 +310,24 @@ def test_a_decimal_reaches_to_the_bounds_of_its_type(kind: str, most: str) -> No
     for beyond in (Decimal("1e38"), Decimal("-1e38")):
         with pytest.raises(ValueError, match="expected a Decimal that fits"):
             record.values((beyond,))
+
+
+class Level(StrEnum):
+    HIGH = "high"
+
+
+class Day(date):
+    """As pandas has its own."""
+
+
+def test_a_value_is_within_an_epoch_what_the_next_one_reads() -> None:
+    record = Record(columns_of("s STRING, t TIMESTAMP, n TIMESTAMP_NTZ, d DATE, m DECIMAL(4,2), f MAP<STRING, DATE>"))
+    at = pd.Timestamp("2001-01-01 00:00:00.123456789", tz="CET")
+    given = (Level.HIGH, at, at.tz_localize(None), Day(2001, 1, 1), Decimal("-0.00"), {Level.HIGH: Day(2001, 1, 1)})
+    found = record.values(given)
+    day, key = date(2001, 1, 1), "high"
+    moment = datetime(2000, 12, 31, 23, 0, 0, 123456, UTC)
+    assert found == ("high", moment, datetime(2001, 1, 1, 0, 0, 0, 123456), day, Decimal(0), {key: day})
+    assert [type(value) for value in found] == [str, datetime, datetime, date, Decimal, dict]
+    assert [(type(name), type(value)) for name, value in found[-1].items()] == [(str, date)]
+    assert str(found[0]) == "high" and str(found[4]) == "0.00"

@@ -16,7 +16,8 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import SEAL
 from floodmark.core.rules.model import CleanUp, Rule
 from floodmark.core.text.durations import HOUR
-from floodmark.errors import Refused
+from floodmark.core.text.tablenames import about_named
+from floodmark.errors import HistoryGone, LedgerBroken, Refused
 
 MAX_FILES = 24  # of state; a scan opens every file; at some 5 ms each this bounds it to about a tenth of a second
 WORTH_ROWS = 1_000_000  # files of dead rows are never opened: only the space that they take is worth a rewrite
@@ -165,6 +166,27 @@ def rewrite_version(number: int) -> int:
 def mark_version(number: int) -> int:
     """The same of the commit with which the log starts afterwards."""
     return 2 * number
+
+
+def check_forgets(head: Head, seen: Mapping[str, tuple[int | None, int]]) -> None:
+    """Raise an error if a table, or the ledger, was restored from a copy of before rows were forgotten.
+
+    seen: of each of the rule's own tables, the version that it has recorded for the app of forgets, and its newest one.
+    """
+    newest = mark_version(head.forgets + (head.forgetting is not None))
+    for name, (recorded, version) in seen.items():
+        if (recorded or 0) > newest:
+            problem = (
+                "the table is ahead of the ledger, which does not know how often rows of it were forgotten: the home "
+                "was restored from an older copy; restore the newest ledger"
+            )
+            raise LedgerBroken(about_named(name, f"{problem}, or start over with `floodmark reset`"))
+        if version < head.forgotten.get(name, 0):
+            problem = (
+                f"expected version {head.forgotten[name]}, by which rows were forgotten, or a later one, found "
+                f"{version}: the table was restored from an older copy; restore the newest table"
+            )
+            raise HistoryGone(about_named(name, f"{problem}, or start over with `floodmark reset`"))
 
 
 def newest_by(rule: Rule, state: str) -> tuple[str, ...] | None:

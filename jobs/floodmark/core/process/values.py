@@ -116,7 +116,7 @@ def _decimal(kind: Type) -> Convert:
             try:
                 found = Decimal(value).quantize(step, context=_EXACT)
                 if found == value and found.copy_abs() < limit:
-                    return found
+                    return found if found else found.copy_abs()  # a table has no -0
             except InvalidOperation:
                 pass  # not a finite number, or longer than any DECIMAL: reported below
         raise _wrong(f"a Decimal that fits {str(kind).upper()} exactly", value)
@@ -152,7 +152,7 @@ def _boolean(value: Any) -> bool:
 def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise _wrong("text", value)
-    return value
+    return value if type(value) is str else str.__str__(value)
 
 
 def _binary(value: Any) -> bytes:
@@ -164,19 +164,26 @@ def _binary(value: Any) -> bytes:
 def _date(value: Any) -> date:
     if not isinstance(value, date) or isinstance(value, datetime):
         raise _wrong("a date", value)
-    return value
+    return value if type(value) is date else date(value.year, value.month, value.day)
 
 
 def _timestamp(value: Any) -> datetime:
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise _wrong("a datetime with a time zone, such as datetime(2001, 1, 1, tzinfo=UTC)", value)
-    return value if value.tzinfo is UTC else value.astimezone(UTC)
+    return _plain(value if value.tzinfo is UTC else value.astimezone(UTC))
 
 
 def _timestamp_ntz(value: Any) -> datetime:
     if not isinstance(value, datetime) or value.tzinfo is not None:
         raise _wrong("a datetime without a time zone", value)
-    return value
+    return _plain(value)
+
+
+def _plain(at: datetime) -> datetime:
+    """Without what a subclass has beside it, such as the nanoseconds of pandas, and tables do not."""
+    if type(at) is datetime:
+        return at
+    return datetime(at.year, at.month, at.day, at.hour, at.minute, at.second, at.microsecond, at.tzinfo, fold=at.fold)
 
 
 def _array(kind: Type) -> Convert:

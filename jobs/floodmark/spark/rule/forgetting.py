@@ -151,7 +151,9 @@ def _check_undamaged(ledger: Ledger, home: Home) -> None:
     """Raise what a run raises for the rule's own tables; a sink may be out of reach."""
     head = ledger.begun
     own = {name: id_ for name, id_ in head.table_ids.items() if not TableName.parse(name).is_sink}
-    gate.check(replace(head, table_ids=own), [one for one in old_sites(head, home, ledger.id) if one.name in own])
+    gate.check(
+        replace(head, table_ids=own), ledger.id, [one for one in old_sites(head, home, ledger.id) if one.name in own]
+    )
 
 
 def _known(home: Home) -> LedgerReader:

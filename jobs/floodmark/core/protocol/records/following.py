@@ -320,7 +320,7 @@ def _live(head: Head, row: Row) -> Head:
         "failed": {"failed": life.said},
         "recheck": {"failed": None},
         "forgetting": {"forgetting": life.forgetting},
-        "forgot": {"forgetting": None, "forgets": head.forgets + 1},
+        "forgot": {"forgetting": None, "forgets": head.forgets + 1, "forgotten": _forgotten(head, life)},
         "redelivered": {},
         "skipped": _without_deferred(head, life.streams),
     }
@@ -331,6 +331,11 @@ def _without_deferred(head: Head, streams: Sequence[str]) -> dict[str, Any]:
     counts = {name: sum(len(one.commits) for one in head.deferred.get(name, ())) for name in streams}
     left = {name: ones for name, ones in head.deferred.items() if name not in streams}
     return {"deferred": left, "skipped": _added(head.skipped, counts)}
+
+
+def _forgotten(head: Head, life: Life) -> dict[str, int]:
+    done = life.forgotten.tables if life.forgotten is not None else {}
+    return head.forgotten | {name: left.commit for name, left in done.items()}
 
 
 def _can_forget(head: Head, life: Life) -> bool:

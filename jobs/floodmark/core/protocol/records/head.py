@@ -38,7 +38,8 @@ class Head:
     nobody has decided on it. `corrections`: how many of the backfills corrected a rewritten source. `skipped`: by
     stream, how many of its commits that remove rows were passed over. `deferred`: by stream, the rewrites that lie
     before its offset and have yet to be corrected, in their order. `forgets`: how often rows of this generation were
-    forgotten; `forgetting`: a forget that has not ended.
+    forgotten; `forgotten`: by table, the commit with which its log starts since the last time; `forgetting`: a forget
+    that has not ended.
     """
 
     seq: int
@@ -81,6 +82,7 @@ class Head:
     skipped: dict[str, int] = field(default_factory=dict)
     deferred: dict[str, tuple[Rewrite, ...]] = field(default_factory=dict)
     forgets: int = 0
+    forgotten: dict[str, int] = field(default_factory=dict)
     forgetting: Forgetting | None = None
 
     @property

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from floodmark.core.lifecycle.cleanup import check_forgets
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.recovery import check_tables
+from floodmark.core.protocol.recovery import app_id, check_tables
 from floodmark.core.text.tablenames import about_named
 from floodmark.errors import TableBroken
-from floodmark.ledger.delta import datafiles, tables
+from floodmark.ledger.delta import datafiles, tablelog, tables
 from floodmark.ledger.delta.damage import repair_log
 from floodmark.spark.rule.generation import ids_of, statuses
 from floodmark.spark.write.sites import Site
 from floodmark.spark.write.tablesink import status_of
 
 
-def check(head: Head, known: Sequence[Site]) -> None:
-    """Raises TableBroken, HistoryGone, Sealed or LedgerBroken. `known`: the sites of the head's generation."""
+def check(head: Head, ledger: str, known: Sequence[Site]) -> None:
+    """Raises TableBroken, HistoryGone, Sealed or LedgerBroken.
+
+    ledger: its id. known: the sites of the head's generation.
+    """
     own = [site for site in known if site.role != "sink"]  # sinks were looked after before Spark started
     for site in own:
         repair_log(site.address, head.commits.get(site.name, 0))
@@ -31,6 +35,10 @@ def check(head: Head, known: Sequence[Site]) -> None:
         if site.role == "state"
     }
     check_tables(head, {name: status.recorded for name, status in seen.items()}, ids_of(seen), rewritten)
+    forgets = app_id(ledger, head.generation, head.token, "forget")
+    check_forgets(
+        head, {site.name: (tablelog.recorded_in(table, forgets), table.version()) for site, table in opened.items()}
+    )
     for site, table in opened.items():  # a sink's files are its reader's, and the auditor's, to look after
         _refuse(site, datafiles.file_faults(table))
 

@@ -203,7 +203,7 @@ class Drainer:
         """Check the tables once for each head: with the lock held, only this run writes them."""
         head = self.head
         if head is not self._checked:
-            gate.check(head, generation.old_sites(head, self._home, self._ledger.id))
+            gate.check(head, self._ledger.id, generation.old_sites(head, self._home, self._ledger.id))
             self._checked = head
 
     def sites(self, plan: Plan) -> generation.Sites:
