@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
@@ -27,8 +28,9 @@ from floodmark.connectors.ports import connections
 from floodmark.connectors.relay.holding import held_by
 from floodmark.connectors.relay.shipping import ship_all
 from floodmark.core.protocol.crashpoints import FORGET_POINTS
-from floodmark.errors import Refused
+from floodmark.errors import FloodmarkError, Refused
 from floodmark.spark.rule.forgetting import Forgot, Looked, forget, rehearse
+from floodmark.spark.session.jvm import jvm_class
 
 ALICE, WHERE = "alice@example.org", "k = 'alice@example.org'"
 OWN = {"state", "late", "dead"}
@@ -60,6 +62,28 @@ PORTIONS = [
     [event(0, ALICE), event(1, "bob"), event(50, ALICE, n=4), event(100, "bob"), event(110, ALICE)],
     [event(5, ALICE), event(6, "bob"), event(None, ALICE), event(None, "bob"), event(120, ALICE)],
 ]
+
+
+@pytest.mark.parametrize("table", ["state/g1/events", "late", "ledger"])
+def test_no_copy_of_before_a_forget_brings_rows_back(spark: SparkSession, place: Path, table: str) -> None:
+    flow = flow_of(place)
+    run(spark, flow)
+    kept, there = place / "copy", flow.home / flow.name / table
+    shutil.copytree(there, kept)
+    forgotten(spark, flow)
+    shutil.rmtree(there)
+    kept.rename(there)
+    jvm_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()
+    flow.arrive([event(500, "bob")])
+    before = rows_of(flow.sink())
+    problem = "ahead of the ledger" if table == "ledger" else "the table was restored from an older copy"
+    for attempt in (run, partial(forgotten, where="k = 'bob'")):
+        with pytest.raises(FloodmarkError, match=problem):
+            attempt(spark, flow)
+    assert rows_of(flow.sink()) == before
+    reset(spark, flow)
+    run(spark, flow)
+    assert any(row["k"] == "bob" for row in rows_of(flow.sink()))
 
 
 SENT = "at timestamptz, k text, v float8, n bigint"

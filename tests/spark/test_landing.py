@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from floodmark.core.rules import kinds
 from floodmark.errors import HistoryGone, WrongColumn
 from floodmark.spark.look.ahead import look_ahead
 from floodmark.spark.rule.forgetting import rehearse
+from floodmark.spark.session.jvm import jvm_class
 
 COLUMNS = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
 
@@ -198,6 +200,27 @@ def test_columns_that_come_are_landed_and_others_are_refused(spark: SparkSession
     with pytest.raises(WrongColumn, match=r"stream events: expected the columns .* \(w: landed, found none\)"):
         run(spark, flow)
     assert len(landed(flow)) == 4
+
+
+def test_a_landing_from_an_older_copy_is_left_as_it_is(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, sinks=1, sql=STATELESS, stream={"landing": True, "start": {"version": 0}})
+    there, kept = Path(flow.place.landing("events")), place / "copy"
+    for n in range(2):
+        flow.arrive(rows(2 * n, 2 * n + 2))
+        run(spark, flow)
+        if n == 0:
+            shutil.copytree(there, kept)
+    shutil.rmtree(there)
+    shutil.copytree(kept, there)
+    jvm_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()
+    flow.arrive(rows(4, 6))
+    for _ in range(2):
+        with pytest.raises(HistoryGone, match="it lost commits"):
+            run(spark, flow)
+    assert landed(flow) == [0, 1]
+    reset(spark, flow)
+    run(spark, flow)
+    assert numbers(flow) == [*range(6)]
 
 
 @pytest.mark.prove

@@ -15,13 +15,13 @@ from support.byhand import begun, folded, intent
 from support.flow import Flow
 from support.holding import found_in
 
-from floodmark.core.lifecycle.cleanup import ForgetStep, check_maintainable, forget_step, newest_by
+from floodmark.core.lifecycle.cleanup import ForgetStep, check_forgets, check_maintainable, forget_step, newest_by
 from floodmark.core.lifecycle.life import check_forgettable, check_not_forgetting, condition_digest, retiring
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Counts, Forgetting, Forgotten, Left, Life, Row, Seal
 from floodmark.core.sql import literals_in
-from floodmark.errors import LedgerBroken, Refused, TableBroken
+from floodmark.errors import HistoryGone, LedgerBroken, Refused, TableBroken
 from floodmark.ledger.forgetting import files_beside, mentions, own_tables, purge, unseen_bounds
 from floodmark.views.status.rulestatus import describe_open
 
@@ -83,12 +83,27 @@ def test_the_ledger_keeps_a_forget_open_until_its_end_and_nothing_comes_between(
     with pytest.raises(LedgerBroken, match="cannot be forgetting"):
         ledger.live(BEGIN)
     ledger.live(END)
-    assert (ledger.begun.forgetting, ledger.begun.forgets) == (None, 1)
+    assert (ledger.begun.forgetting, ledger.begun.forgets, ledger.begun.forgotten) == (None, 1, {"late": 4})
     with pytest.raises(LedgerBroken, match="cannot be forgot"):
         ledger.live(END)
     with pytest.raises(LedgerBroken, match="cannot be forgetting"):
         ledger.live(BEGIN)  # it would be the second
     folded(flow, ledger, 1, 0, None)
+
+
+def test_a_table_or_a_ledger_from_before_a_forget_is_noticed(flow: Flow) -> None:
+    ledger = begun(flow)
+    before = ledger.begun
+    ledger.live(BEGIN)
+    during = ledger.begun
+    ledger.live(END)
+    for head, recorded, version in ((before, None, 0), (during, 2, 0), (ledger.begun, 2, 4), (ledger.begun, None, 4)):
+        check_forgets(head, {"late": (recorded, version), "dead": (None, 0)})
+    for head, recorded in ((before, 1), (during, 3), (ledger.begun, 3)):
+        with pytest.raises(LedgerBroken, match="late: the table is ahead of the ledger"):
+            check_forgets(head, {"late": (recorded, 9)})
+    with pytest.raises(HistoryGone, match=r"late: expected version 4, by which rows were forgotten.* found 3"):
+        check_forgets(ledger.begun, {"late": (2, 3)})
 
 
 def test_an_open_epoch_comes_first(flow: Flow) -> None:

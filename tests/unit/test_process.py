@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -50,6 +51,15 @@ class Traced:
         yield f"timer {name} {last and last['n']}", (at - START).total_seconds(), ctx.get_counter("rows")
         if name == "one":
             ctx.set_timer(at + timedelta(seconds=5), "two")
+
+
+class Silent(BaseException):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def raised(fault: BaseException) -> None:
+    raise fault
 
 
 def harness(kind: type = Traced, **more: Any) -> Harness:
@@ -199,7 +209,12 @@ def test_a_clock_timer_fires_in_the_first_later_epoch_whose_clock_has_reached_it
         (lambda ctx: ctx.set_timer(at(-1)), "expected a timer not before the current row"),
         (lambda ctx: ctx.set_timer(datetime(2001, 1, 1)), "expected a datetime with a time zone"),
         (lambda ctx: ctx.set_clock_timer(at(5)), r"expected a method on_clock\("),
+        (lambda ctx: ctx.put_state("last", {"tags": ["\ud800"]}), "tags: expected text that UTF-8 can have"),
+        (lambda ctx: ctx.set_timer(at(5), "\udcff"), "expected text that UTF-8 can have"),
         (lambda ctx: 1 / 0, "ZeroDivisionError"),
+        (lambda ctx: sys.exit(3), "SystemExit: 3"),
+        (lambda ctx: raised(Silent("x")), "Silent: its text cannot be made .ValueError."),
+        (lambda ctx: raised(ValueError("a\ud800")), r"ValueError: a\?"),
     ],
 )
 def test_a_wrong_call_is_told_with_key_and_time(call: Any, said: str) -> None:

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from floodmark.core.rules.rule import EpochLimits, Stream
 
 
+MOST = 2**31 - 1  # files that Delta takes as a limit
+
+
 class DeltaSource(Planned):
     """A Delta table that a rule reads. It is rewindable; an offset is (version, file)."""
 
@@ -262,7 +265,7 @@ class DeltaSource(Planned):
 
     def stream(self, spark: SparkSession, limits: EpochLimits) -> DataFrame:
         # Delta's default limit of 1000 files an epoch would apply otherwise.
-        reader = spark.readStream.format("delta").option("maxFilesPerTrigger", str(limits.max_files or 2**31 - 1))
+        reader = spark.readStream.format("delta").option("maxFilesPerTrigger", str(min(limits.max_files or MOST, MOST)))
         if limits.max_bytes:
             reader = reader.option("maxBytesPerTrigger", str(limits.max_bytes))
         if self.declared.on_rewrite != "stop":  # an epoch of a rule that corrects is checked not to span a rewrite

@@ -120,14 +120,24 @@ class _Turn:
         try:
             for row in getattr(self._caller.make(), method)(self._key, *arguments) or ():
                 yield self._caller.checked(row)
-        except Exception as fault:
+        except (GeneratorExit, KeyboardInterrupt):
+            raise
+        except BaseException as fault:  # sys.exit, too, would end the worker without a word
             raise ProcessFault(self._failure_message(method, fault)) from fault
 
-    def _failure_message(self, method: str, fault: Exception) -> str:
+    def _failure_message(self, method: str, fault: BaseException) -> str:
         """One line: the method that failed, the key and time, and why."""
         file = self._caller.file
         frames = [frame for frame in traceback.extract_tb(fault.__traceback__) if file and frame.filename == file]
         line = f" ({file}, line {frames[-1].lineno})" if frames else ""
         when = self._caller.times.event_time(self._ctx.position)
-        why = " ".join(f"{type(fault).__name__}: {fault}".split())
+        why = " ".join(f"{type(fault).__name__}: {_said(fault)}".split())
         return f"{method} fails for key {short(self._key)}, event time {when}{line}: {why}"
+
+
+def _said(fault: BaseException) -> str:
+    """Its own text, if it has one that can be shown."""
+    try:
+        return str(fault).encode("utf-8", "replace").decode()
+    except Exception as problem:
+        return f"its text cannot be made ({type(problem).__name__})"

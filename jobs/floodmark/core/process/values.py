@@ -152,6 +152,16 @@ def _boolean(value: Any) -> bool:
 def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise _wrong("text", value)
+    return text_of(value)
+
+
+def text_of(value: str) -> str:
+    """The plain text of one that may be of a subclass. Raises ValueError for one that UTF-8 does not have."""
+    try:
+        if not value.isascii():
+            value.encode()
+    except UnicodeEncodeError:
+        raise _wrong("text that UTF-8 can have, without lone surrogates", value) from None
     return value if type(value) is str else str.__str__(value)
 
 
@@ -174,7 +184,7 @@ def _timestamp(value: Any) -> datetime:
 
 
 def _timestamp_ntz(value: Any) -> datetime:
-    if not isinstance(value, datetime) or value.tzinfo is not None:
+    if not isinstance(value, datetime) or value.tzinfo is not None or value != value:  # NaT of pandas
         raise _wrong("a datetime without a time zone", value)
     return _plain(value)
 

@@ -223,8 +223,8 @@ class SessionSpec(GroupSpec):
 
     @property
     def extent_us(self) -> int:
-        """One longest gap; where a column gives the gap, a day."""
-        return max((_length(text) for text in _TEXTS.findall(self.gap)), default=DAY) + 1
+        """One longest gap; where no text in it is a gap, as of a column, a day."""
+        return (max(map(_length, _TEXTS.findall(self.gap)), default=0) or DAY) + 1
 
     def describe(self) -> Iterator[str]:
         yield f"sessions that end after a gap of {self.gap}; overlapping sessions are merged"

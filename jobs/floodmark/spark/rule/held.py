@@ -204,7 +204,7 @@ class HeldRule:
 
     def _land(self) -> None:
         """Copy new rows of the streams that have a landing."""
-        self._report.landed += landing.land(self._root, self._rule, self._home, self.drainer.tell)
+        self._report.landed += landing.land(self._root, self._rule, self._home, self.head, self.drainer.tell)
 
     def _plan_new(self) -> None:
         self._land()

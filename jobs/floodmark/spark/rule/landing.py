@@ -21,6 +21,7 @@ from floodmark.connectors.planning.epochends import steps
 from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.ports.source import Source
 from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.kinds import SourceCan, source_can
 from floodmark.core.rules.rule import EpochLimits, Rule
 from floodmark.core.sql.words.lexis import quoted
@@ -67,11 +68,18 @@ def prepare(session: SparkSession, rule: Rule, home: Home, ledger: str) -> None:
             )
 
 
-def land(root: SparkSession, rule: Rule, home: Home, tell: Callable[[LandedReport], None]) -> list[LandedReport]:
-    """Copy what the sources have. Returns, and tells at once, what each copy did."""
+def land(
+    root: SparkSession, rule: Rule, home: Home, head: Head, tell: Callable[[LandedReport], None]
+) -> list[LandedReport]:
+    """Copy what the sources have. Returns, and tells at once, what each copy did.
+
+    Raises HistoryGone for a landing from an older copy, before anything is written to it.
+    """
     found = list[LandedReport]()
     session = rule_session(root, rule, rule.timezone, rule.ansi) if any(_landed(rule, home)) else root
     for name, source in _landed(rule, home):
+        if name in head.lines:
+            source.check_identity(head.lines[name], head.log_sums.get(name))
         for report in _Copying(session, rule, name, source).copies():
             found.append(report)
             tell(report)
