@@ -125,7 +125,7 @@ class DeltaSource(Planned):
         if not commits:
             return None
         for version in (commit.version for commit in commits if commit.metadata is None):
-            raise self._forgotten_entry(version)
+            raise self._gone(entry_gone(version))
         ends = (commits[0].version, commits[-1].version + 1)
         begin, end = (DeltaOffset(at.table_id, version, -1, False).line() for version in ends)
         return Rewrite(since=begin, upto=end, commits=tuple(described(self.address, one) for one in commits))
@@ -165,7 +165,7 @@ class DeltaSource(Planned):
         """Bytes a row in the newest version, by its statistics; None if these are missing."""
         table = self.table()
         counts = [file.rows for file in datafiles.files_of(table)]
-        rows = sum(count for count in counts if count is not None)
+        rows = sum(filter(None, counts))
         return datafiles.size_of(table) / rows if rows and None not in counts else None
 
     def _paths_at(self, version: int) -> set[str]:
@@ -183,12 +183,6 @@ class DeltaSource(Planned):
                     raise
                 raise self._forgotten(version, str(fault)) from fault
         return table
-
-    def _forgotten_entry(self, version: int) -> HistoryGone:
-        return self._gone(
-            f"expected the log entry of version {version}, which is still to be read; it is gone. Restore the table's "
-            "log, or start over with `floodmark reset`; give the source a longer `delta.logRetentionDuration`"
-        )
 
     def _forgotten(self, version: int, info: str) -> HistoryGone:
         return self._gone(
@@ -249,28 +243,15 @@ class DeltaSource(Planned):
             )
 
     def check_columns(self, line: str, read: Iterable[str]) -> None:
-        table, version = self.table(), DeltaOffset.parse(line).newest_read
-        if version >= table.version() or not mapping.is_mapped(table):
-            return
-        try:
-            before = self._as_of(version)
-        except HistoryGone:  # then nothing tells the columns of that time
-            return
-        column = mapping.replaced(before, table, read)
-        if column is not None:
-            raise self._gone(
-                f"column {column}, as it was read up to version {version}, was dropped or renamed since, and another "
-                "column has its name now. Start over with `floodmark reset`"
-            )
+        problem = mapping.problem(self.table(), self._as_of, DeltaOffset.parse(line).newest_read, read)
+        if problem is not None:
+            raise self._gone(problem)
 
     def stream(self, spark: SparkSession, limits: EpochLimits) -> DataFrame:
-        # Delta's default limit of 1000 files an epoch would apply otherwise.
-        reader = spark.readStream.format("delta").option("maxFilesPerTrigger", str(min(limits.max_files or MOST, MOST)))
-        if limits.max_bytes:
-            reader = reader.option("maxBytesPerTrigger", str(limits.max_bytes))
+        options = _limited(limits)
         if self.declared.on_rewrite != "stop":  # an epoch of a rule that corrects is checked not to span a rewrite
-            reader = reader.option("skipChangeCommits", "true")
-        return reader.load(self.address)
+            options["skipChangeCommits"] = "true"
+        return spark.readStream.format("delta").options(**options).load(self.address)
 
     def after(self, since: str, upto: str, limits: EpochLimits) -> str:
         """Where a read of whole versions that starts at `since` ends, within its limits; a first snapshot is one."""
@@ -311,6 +292,19 @@ class DeltaSource(Planned):
 
     def whole(self, spark: SparkSession) -> DataFrame:
         return spark.read.format("delta").load(self.address)
+
+
+def entry_gone(version: int) -> str:
+    return (
+        f"expected the log entry of version {version}, which is still to be read; it is gone. Restore the table's log, "
+        "or start over with `floodmark reset`; give the source a longer `delta.logRetentionDuration`"
+    )
+
+
+def _limited(limits: EpochLimits) -> dict[str, str]:
+    """Options for Spark. Delta's default limit of 1000 files an epoch would apply otherwise."""
+    found = {"maxFilesPerTrigger": str(min(limits.max_files or MOST, MOST))}
+    return found | ({"maxBytesPerTrigger": str(limits.max_bytes)} if limits.max_bytes else {})
 
 
 def _full(commits: Iterable[tablelog.DataCommit], limits: EpochLimits) -> int | None:
