@@ -92,7 +92,7 @@ def test_a_record_is_malformed_also_for_a_query_that_reads_no_column(spark: Spar
 @pytest.mark.parametrize(
     ("said", "content", "rows", "malformed"),
     [
-        ({}, '{"n":1}{"n":2}\n{"n":3} more\n{"n":4},\n{"n":5}\r\n[{"n":6}]\nnull', [5],
+        ({}, '{"n":1}{"n":2}\n{"n":3} more\n{"n":4},\n \t\r\n{"n":5}\r\n[{"n":6}]\nnull', [5],
          ['[{"n":6}]', "null", '{"n":1}{"n":2}', '{"n":3} more', '{"n":4},']),
         ({}, '\ufeff{"n":1}\n', [1], []),
         ({}, '{"k":"ä","n":1}\n'.encode() + b'{"k":"\xe4","n":2}', [1], ['{"k":"\ufffd","n":2}']),

@@ -496,6 +496,7 @@ def test_a_csv_file_is_looked_at_whatever_packs_it(tmp_path: Path, name: str, pa
     for content, problem in (
         (b"n,k\n1,a\n", "expected the header k, n in .*, found n, k"),
         (b"k,n\nK\xf6ln,1\n", "not in UTF-8: byte 0xf6 after 5 bytes"),
+        ("k,n\na,1\nK\xf6".encode()[:-1], "its last character is cut off"),
         (b"k,n\n" + long + b"K\xf6ln,1\n", "not in UTF-8: byte 0xf6 after 2,500,005 bytes"),
     ):
         drop(content)
@@ -512,10 +513,11 @@ def test_a_csv_file_is_looked_at_whatever_packs_it(tmp_path: Path, name: str, pa
             dropped.read()
 
 
-def test_a_header_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["snappy", "lz4"])
+def test_a_header_that_cannot_be_read_is_refused(tmp_path: Path, ending: str) -> None:
     dropped = Dropped(tmp_path, format="csv", header=True)
     dropped.begin()
-    dropped.drop("a.csv.snappy", "k,n\n")
+    dropped.drop(f"a.csv.{ending}", "k,n\n")
     with pytest.raises(WrongColumn, match=r"a codec that only Spark can read.* Use \.gz"):
         dropped.read()
 

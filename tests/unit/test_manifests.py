@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from floodmark.connectors.sources.python.rows import table_of
+from floodmark.connectors.sources.python.rows import schema_of, table_of
 from floodmark.connectors.targets.files import formats
 from floodmark.connectors.targets.files.folder import Folder
 from floodmark.connectors.targets.files.formats import Counted, read, write
@@ -109,6 +110,15 @@ ROW: dict[str, Any] = {
     "ntz": datetime(1969, 12, 31, 23), "a": [Decimal("1.5"), None], "o": {"x": 1, "y": [date(1970, 1, 1)]},
     "p": {1: 0.5, 2: float("inf")},
 }  # fmt: skip
+
+
+def test_keys_of_maps_are_json_where_they_are_nested() -> None:
+    columns = columns_of("s MAP<STRUCT<a: INT, d: DATE>, INT>, l MAP<ARRAY<STRING>, INT>, t MAP<DATE, INT>")
+    day, file = date(2001, 1, 1), BytesIO()
+    row = {"s": [({"a": 1, "d": day}, 2)], "l": [(["x", None, '"'], 3), ([], 4)], "t": [(day, 5)]}
+    write(file, "json", columns, [pa.RecordBatch.from_pylist([row], schema_of(columns))])
+    keys = {name: list(of) for name, of in json.loads(file.getvalue()).items()}
+    assert keys == {"s": ['{"a":1,"d":"2001-01-01"}'], "l": ['["x",null,"\\""]', "[]"], "t": ["2001-01-01"]}
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json", "csv"])

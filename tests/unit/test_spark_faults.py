@@ -112,6 +112,18 @@ def test_a_file_or_its_checksum_that_ends_too_soon_is_named_as_damage() -> None:
         raise fault(CUT_OFF)
 
 
+def test_what_fails_in_a_python_worker_is_told() -> None:
+    text = (
+        'An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File "a.py", line 3\n'
+        "    x()\nUnicodeEncodeError: 'utf-8' codec can't encode\n\n\tat org.apache.spark.A\n\tat org.apache.spark.B"
+    )
+    with (
+        pytest.raises(RunFailed, match=r"Python worker: UnicodeEncodeError: 'utf-8' codec can't encode$"),
+        explained("r"),
+    ):
+        raise fault(text)
+
+
 def test_rows_with_fields_that_a_table_lacks_are_no_passing_fault() -> None:
     said = "[DELTA_CANNOT_RESOLVE_COLUMN] Can't resolve column s.b in root"
     with pytest.raises(InputFault, match=r"^state events: .*s\.b.*gained fields.*reset"), of_table("state/events"):

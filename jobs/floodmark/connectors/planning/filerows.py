@@ -85,7 +85,7 @@ def _of_json(spark: SparkSession, records: Records, root: str, paths: Sequence[s
     unmarked = F.when(marked, F.substring("value", 2, 2**31 - 1)).otherwise(F.col("value"))
     texts, text = texts.select("_metadata", "value", unmarked.alias(_TEXT)), F.col(_TEXT)
     read = read_list if whole == "true" else read_object
-    parsed = texts.where(F.trim(text) != "").withColumn(_READ, read(text, records.columns, options))
+    parsed = texts.where(F.btrim(text, F.lit(" \t\r\n")) != "").withColumn(_READ, read(text, records.columns, options))
     bad = is_malformed(F.col(_READ), F.col("value"))
     if whole == "true":
         bad = bad | F.exists(F.col(f"{_READ}.{ROW}"), lambda one: one.isNull())

@@ -45,6 +45,7 @@ SPARKS = "org.apache.spark.SparkThrowable"
 FRAMES = 40  # of a stack to examine: Java's own calls are less deep
 NOTHING = "Nothing of the epoch was written"  # some messages already say this
 UNKNOWN = "Spark failed"
+WORKERS, JAVAS = "thrown from the Python worker", "\n\tat "  # the second begins a line of a stack of Java's
 NAMING = ("Caused by: ", "Checksum error", "org.apache.hadoop.fs.ChecksumException")
 READING = "while reading file"
 
@@ -221,7 +222,11 @@ def _text(fault: Exception) -> str:
 
 
 def _first(text: str) -> str:
-    return text.split("\n", 1)[0]
+    """The first line; of an error in a Python worker, with the last line of its traceback, which says what failed."""
+    first, _, rest = text.partition("\n")
+    if WORKERS not in first:
+        return first
+    return f"{first} {rest.split(JAVAS, 1)[0].rstrip().rsplit(chr(10), 1)[-1].strip()}"
 
 
 def _causes(fault: PySparkException) -> Iterator[str]:

@@ -27,8 +27,9 @@ _TO_DDL = {"bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "
            "uint8": "smallint", "uint16": "int", "uint32": "bigint", "uint64": "decimal(20,0)",
            "float": "float", "double": "double", "string": "string", "large_string": "string", "binary": "binary",
            "large_binary": "binary", "date32[day]": "date", "null": "string"}  # fmt: skip
-_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
-_DEFLATED, _UNREAD = ".deflate", ".snappy"  # codecs that Spark knows and Arrow does not; the second is Hadoop's own
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+_DEFLATED = ".deflate"
+_UNREAD = (".snappy", ".lz4")  # in blocks of Hadoop's own, which nothing but Spark reads
 _SAMPLE = 1 << 20  # bytes of a file from which columns are inferred
 
 
@@ -92,6 +93,8 @@ def _check_utf8(file: Content, whole: bool) -> None:
         before += len(part)
         if not whole:
             return
+    if decoder.getstate()[0]:
+        raise ValueError("it is not in UTF-8: its last character is cut off")
 
 
 _WAYS = "Write the file again or move it away; if all files are like this, change `schema` and run `floodmark reset`"

@@ -8,7 +8,7 @@
 | BINARY | text, base64 |
 | DATE, TIMESTAMP, TIMESTAMP_NTZ | text, ISO 8601; times with microseconds, a TIMESTAMP in UTC (`+00:00`) |
 | ARRAY, STRUCT | an array, an object |
-| MAP | an object by the keys' text |
+| MAP | an object by the keys' text; of an ARRAY or STRUCT, its JSON |
 """
 
 from __future__ import annotations
@@ -42,8 +42,13 @@ def json_value(value: Any, kind: Type) -> Any:
     if kind.name == "array":
         return [json_value(one, kind.parts[0].type) for one in value]
     if kind.name == "map":
-        return {str(json_value(key, kind.parts[0].type)): json_value(one, kind.parts[1].type) for key, one in value}
+        return {_key_text(key, kind.parts[0].type): json_value(one, kind.parts[1].type) for key, one in value}
     return next((write(value) for known, write in _TO_JSON.items() if isinstance(value, known)), value)
+
+
+def _key_text(key: Any, kind: Type) -> str:
+    found = json_value(key, kind)
+    return json_bytes(found).decode() if kind.parts else str(found)
 
 
 _TO_JSON: dict[type, Callable[[Any], Any]] = {
