@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
@@ -23,12 +24,14 @@ ALONE = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 @dataclass(frozen=True)
 class Records:
-    """What files hold. `options`: for Spark's reader. `columns`: in the files; `folders`: in names of folders."""
+    """What files hold. `options`: for Spark's reader. `columns`: in the files; `folders`: in names of folders. `plain`:
+    whether each line of JSON is an object alone."""
 
     format: str
     options: Mapping[str, str]
     columns: tuple[Declared, ...]
     folders: tuple[Declared, ...]
+    plain: bool = False
 
     @property
     def is_text(self) -> bool:
@@ -36,13 +39,21 @@ class Records:
         return self.format in ("json", "csv", "text")
 
 
-def rows_of(spark: SparkSession, records: Records, root: str, paths: Sequence[str]) -> DataFrame:
+def rows_of(
+    spark: SparkSession, records: Records, root: str, paths: Sequence[str], plain: Collection[str] = ()
+) -> DataFrame:
     """The records of files, with their columns, those of folders, and MALFORMED where records can be malformed.
 
-    root: the address of their folder. paths: below it.
+    root: the address of their folder. paths: below it. plain: of them, files of JSON whose lines are objects alone.
     """
     if not paths:
         return _none(spark, records)
+    parts = {is_plain: [one for one in paths if (one in plain) == is_plain] for is_plain in (True, False)}
+    found = [_rows(spark, replace(records, plain=kind), root, part) for kind, part in parts.items() if part]
+    return reduce(DataFrame.unionAll, found)
+
+
+def _rows(spark: SparkSession, records: Records, root: str, paths: Sequence[str]) -> DataFrame:
     read = [F.col(_quoted(one.name)) for one in records.columns]
     path = _path(root)
     folders = {one: _folder(path, one) for one in records.folders}
@@ -62,7 +73,7 @@ def _none(spark: SparkSession, records: Records) -> DataFrame:
 
 def _loaded(spark: SparkSession, records: Records, root: str, paths: Sequence[str]) -> DataFrame:
     """The records, with RAW if they can be malformed, and Spark's `_metadata` of their files."""
-    if records.format == "json":
+    if records.format == "json" and not records.plain:
         return _of_json(spark, records, root, paths)
     if records.format == "text":
         lines, is_text = _opened(spark, "text", {}, "value STRING", root, paths), F.is_valid_utf8("value")
@@ -70,7 +81,7 @@ def _loaded(spark: SparkSession, records: Records, root: str, paths: Sequence[st
         return lines.select("_metadata", value, raw)
     schema = [f"{_quoted(one.name)} {one.type}" for one in records.columns]
     options = dict(records.options)
-    if records.format == "csv":
+    if records.is_text:
         options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW}
         schema.append(f"{RAW} STRING")
     return _opened(spark, records.format, options, ", ".join(schema), root, paths)

@@ -33,6 +33,11 @@ _UNREAD = (".snappy", ".lz4")  # in blocks of Hadoop's own, which nothing but Sp
 _SAMPLE = 1 << 20  # bytes of a file from which columns are inferred
 
 
+def is_compressed(name: str) -> bool:
+    """Whether Spark decompresses a file of this name."""
+    return name.endswith((*_CODECS, _DEFLATED, *_UNREAD))
+
+
 def kept_columns(place: Path | None) -> tuple[Column, ...]:
     """The columns that the first run found; none if it has not."""
     return columns_of(place.read_text()) if place is not None and place.exists() else ()

@@ -12,6 +12,7 @@ from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.connectors.sources.files import schemas
 from floodmark.connectors.sources.files.folder import File, Folder, LocalFolder, Wanted
 from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
+from floodmark.connectors.sources.files.jsonlines import has_lone_objects
 from floodmark.connectors.sources.files.options import WrittenFiles
 from floodmark.connectors.sources.files.unread import changed, extended, is_settled, unread, within
 from floodmark.core.application.sparkconf import AVRO_JARS, check_jars
@@ -277,7 +278,15 @@ class FilesSource(Stepped):
         if said.format == "avro":
             check_jars(AVRO_JARS)
         records = Records(said.format, said.for_spark, self._columns, said.folders)
-        return rows_of(spark, records, self.address, [one.path for one in files if one.size])
+        paths = [one.path for one in files if one.size]
+        return rows_of(spark, records, self.address, paths, _plain(said, self._folder, paths))
+
+
+def _plain(said: WrittenFiles, folder: Folder, paths: Sequence[str]) -> set[str]:
+    """The files of JSON of which each line is surely an object alone. Compressed ones and objects are not looked at."""
+    if said.format != "json" or said.multiline or not isinstance(folder, LocalFolder):
+        return set()
+    return {one for one in paths if not schemas.is_compressed(one) and has_lone_objects(folder.content(one))}
 
 
 def _folder_at(what: str, address: str) -> Folder:

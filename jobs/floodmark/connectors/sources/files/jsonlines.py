@@ -1,0 +1,44 @@
+"""Whether a file of JSON has one object on each line and nothing else, by a look at its bytes.
+
+Spark's reader of such files takes half of the time that a parse of each line as a whole takes, but it reads no further
+than a line's first object. A file for which nothing is sure, such as one with `}` in a text, is parsed by line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from floodmark.connectors.sources.files.folder import Content
+
+PART = 1 << 20  # bytes that are looked at together
+_BEHIND = re.compile(rb"\}[^,}\]\n]")
+_BESIDE = re.compile(rb"\},\s*\{")
+
+
+def has_lone_objects(file: Content) -> bool:
+    """Whether each line is surely an object alone. Not of a file that is gone, which its reader names."""
+    try:
+        with file.open() as content:
+            return all(map(_are_lone, _lines(content)))
+    except FileNotFoundError:
+        return False
+
+
+def _lines(content: BinaryIO) -> Iterator[bytes]:
+    """Whole lines, many together, each with its end."""
+    rest = b""
+    while part := content.read(PART):
+        lines, end, rest = (rest + part).rpartition(b"\n")
+        yield lines + end
+    yield rest + b"\n" if rest else b""
+
+
+def _are_lone(lines: bytes) -> bool:
+    if b"\r" in lines:
+        lines = lines.replace(b"\r\n", b"\n")
+    begun, ended = lines.startswith(b"{") + lines.count(b"\n{"), lines.count(b"}\n")
+    if not begun == ended == lines.count(b"\n"):
+        return False
+    return lines.count(b"}") == ended or not (_BEHIND.search(lines) or _BESIDE.search(lines))
