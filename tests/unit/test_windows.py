@@ -156,7 +156,7 @@ def test_kinds_in_words() -> None:
 def test_the_extent_of_a_session_is_its_longest_gap() -> None:
     minute = 60_000_000
     gaps = {"'1 minute'": minute, "IF(k = 'a', '2 minutes', '1 minute')": 2 * minute, "gap": 1440 * minute}
-    gaps |= dict.fromkeys(("concat(n, ' minutes')", "format_string('%d minutes', n)"), 1440 * minute)
+    gaps |= dict.fromkeys(("'a'", "concat(n, ' minutes')", "format_string('%d minutes', n)"), 1440 * minute)
     assert {gap: SessionSpec(gap).extent_us - 1 for gap in gaps} == gaps
 
 

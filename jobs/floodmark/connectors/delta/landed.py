@@ -209,8 +209,12 @@ class Landed(DeltaSource):
         chunk = self.newest()
         return super().is_another(line, log_sum) or self.inner.is_another(chunk.end, chunk.log_sum)
 
-    def check_identity(self, line: str, log_sum: str | None) -> None:
+    def check_landing(self, line: str, log_sum: str | None) -> None:
+        """As `check_identity`, of the landing alone."""
         super().check_identity(line, log_sum)
+
+    def check_identity(self, line: str, log_sum: str | None) -> None:
+        self.check_landing(line, log_sum)
         chunk = self.newest()
         try:
             self.inner.check_identity(chunk.end, chunk.log_sum)

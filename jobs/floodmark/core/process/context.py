@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from floodmark.core.process.slots import Slots
-from floodmark.core.process.values import Record, short, text_of
+from floodmark.core.process.values import Record, plain_text, short
 from floodmark.core.text.ddl import columns_of
 
 ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
@@ -159,7 +159,7 @@ class Context:
 def _named(name: Any) -> str:
     if not isinstance(name, str):
         raise ValueError(f"expected a name as text, found {short(name)}")
-    return text_of(name)
+    return plain_text(name)
 
 
 def _whole(by: Any) -> int:

@@ -152,10 +152,10 @@ def _boolean(value: Any) -> bool:
 def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise _wrong("text", value)
-    return text_of(value)
+    return plain_text(value)
 
 
-def text_of(value: str) -> str:
+def plain_text(value: str) -> str:
     """The plain text of one that may be of a subclass. Raises ValueError for one that UTF-8 does not have."""
     try:
         if not value.isascii():
@@ -180,16 +180,16 @@ def _date(value: Any) -> date:
 def _timestamp(value: Any) -> datetime:
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise _wrong("a datetime with a time zone, such as datetime(2001, 1, 1, tzinfo=UTC)", value)
-    return _plain(value if value.tzinfo is UTC else value.astimezone(UTC))
+    return _plain_time(value if value.tzinfo is UTC else value.astimezone(UTC))
 
 
 def _timestamp_ntz(value: Any) -> datetime:
     if not isinstance(value, datetime) or value.tzinfo is not None or value != value:  # NaT of pandas
         raise _wrong("a datetime without a time zone", value)
-    return _plain(value)
+    return _plain_time(value)
 
 
-def _plain(at: datetime) -> datetime:
+def _plain_time(at: datetime) -> datetime:
     """Without what a subclass has beside it, such as the nanoseconds of pandas, and tables do not."""
     if type(at) is datetime:
         return at

@@ -79,7 +79,7 @@ def land(
     session = rule_session(root, rule, rule.timezone, rule.ansi) if any(_landed(rule, home)) else root
     for name, source in _landed(rule, home):
         if name in head.lines:
-            source.check_identity(head.lines[name], head.log_sums.get(name))
+            source.check_landing(head.lines[name], head.log_sums.get(name))
         for report in _Copying(session, rule, name, source).copies():
             found.append(report)
             tell(report)
@@ -101,7 +101,7 @@ class _Copying:
     def copies(self) -> Iterator[LandedReport]:
         newest = self._source.newest()
         self._inner.check_identity(newest.end, newest.log_sum)
-        self._inner.check_columns(newest.end, self._inner.columns())
+        self._inner.check_columns(newest.end, self._source.columns())
         self._inner.check_appended(newest.end)
         self._inner.landed(newest.end)
         limits = chunk_limits(self._inner, source_can(self._rule.streams[self._name].kind), self._rule.epoch)

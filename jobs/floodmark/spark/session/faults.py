@@ -226,7 +226,8 @@ def _first(text: str) -> str:
     first, _, rest = text.partition("\n")
     if WORKERS not in first:
         return first
-    return f"{first} {rest.split(JAVAS, 1)[0].rstrip().rsplit(chr(10), 1)[-1].strip()}"
+    *_, last = rest.split(JAVAS, 1)[0].rstrip().split("\n")
+    return f"{first} {last.strip()}"
 
 
 def _causes(fault: PySparkException) -> Iterator[str]:

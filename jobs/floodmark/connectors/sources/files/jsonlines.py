@@ -1,7 +1,8 @@
 """Whether a file of JSON has one object on each line and nothing else, by a look at its bytes.
 
 Spark's reader of such files takes half of the time that a parse of each line as a whole takes, but it reads no further
-than a line's first object. A file for which nothing is sure, such as one with `}` in a text, is parsed by line.
+than a line's first object. A file for which nothing is sure, such as one with `}` in a text, is parsed by line. What
+follows an object as its next key or a closing bracket would is not told from these; another object is.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def _lines(content: BinaryIO) -> Iterator[bytes]:
 def _are_lone(lines: bytes) -> bool:
     if b"\r" in lines:
         lines = lines.replace(b"\r\n", b"\n")
-    begun, ended = lines.startswith(b"{") + lines.count(b"\n{"), lines.count(b"}\n")
-    if not begun == ended == lines.count(b"\n"):
-        return False
-    return lines.count(b"}") == ended or not (_BEHIND.search(lines) or _BESIDE.search(lines))
+    ends = lines.count(b"\n")
+    if not (lines.startswith(b"{") and lines.endswith(b"}\n") and lines.count(b"}\n{") == ends - 1):
+        return not lines
+    return lines.count(b"}") == ends or not (_BEHIND.search(lines) or _BESIDE.search(lines))

@@ -75,11 +75,10 @@ def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file:
         wrong = next((pair for pair in pairs if pair[0] is not None and not fits(pair[0].type, pair[1].type)), None)
         if wrong is not None:
             raise WrongColumn(f"{what}: expected {wrong[1]} in {file.name}, found {wrong[0]}. {_WAYS}")
-    elif said.format == "csv":
+    elif said.format == "csv" and (said.header or not file.name.endswith(_UNREAD)):
         with _named(what, said, file):
-            if not file.name.endswith(_UNREAD):
-                _check_utf8(file, whole)
-            names = _header(said, file) if said.header else []
+            lines = _lines_in_utf8(file, whole)
+            names = _header(said, lines) if said.header else []
         expected = [column.name for column in columns]
         if names and names != expected:
             raise WrongColumn(
@@ -87,19 +86,22 @@ def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file:
             )
 
 
-def _check_utf8(file: Content, whole: bool) -> None:
-    decoder, before = codecs.getincrementaldecoder("utf-8")(), 0
-    for part in _parts(file):
-        try:
-            decoder.decode(part)
-        except UnicodeDecodeError as fault:
-            at = f"byte 0x{fault.object[fault.start]:02x} after {before + fault.start:,} bytes, or near"
-            raise ValueError(f"it is not in UTF-8: {at}. Convert it, as by `iconv -f latin1 -t utf-8`") from None
-        before += len(part)
-        if not whole:
-            return
+def _lines_in_utf8(file: Content, whole: bool) -> bytes:
+    """The first lines of a file. Raises ValueError if it, or its first part, is not in UTF-8."""
+    decoder, first, before = codecs.getincrementaldecoder("utf-8")(), b"", 0
+    with closing(_parts(file)) as parts:
+        for part in parts:
+            try:
+                decoder.decode(part)
+            except UnicodeDecodeError as fault:
+                at = f"byte 0x{fault.object[fault.start]:02x} after {before + fault.start:,} bytes, or near"
+                raise ValueError(f"it is not in UTF-8: {at}. Convert it, as by `iconv -f latin1 -t utf-8`") from None
+            first, before = first or part, before + len(part)
+            if not whole:
+                return _whole_lines(first)
     if decoder.getstate()[0]:
         raise ValueError("it is not in UTF-8: its last character is cut off")
+    return _whole_lines(first)
 
 
 _WAYS = "Write the file again or move it away; if all files are like this, change `schema` and run `floodmark reset`"
@@ -199,8 +201,12 @@ def _inferred(said: WrittenFiles, file: Content) -> pa.Schema:
 def _first_lines(file: Content) -> bytes:
     """Whole lines from the beginning of a file, which may be compressed."""
     with closing(_parts(file)) as parts:
-        found = next(parts, b"")
-    return found if len(found) < _SAMPLE else found[: found.rfind(b"\n") + 1]
+        return _whole_lines(next(parts, b""))
+
+
+def _whole_lines(first: bytes) -> bytes:
+    """Those of a file's first part, which is all of a short file."""
+    return first if len(first) < _SAMPLE else first[: first.rfind(b"\n") + 1]
 
 
 def _parts(file: Content) -> Generator[bytes]:
@@ -235,9 +241,8 @@ def _decompressed(content: BinaryIO, name: str) -> Any:
     return opened if codec is None else pa.CompressedInputStream(opened, codec)
 
 
-def _header(said: WrittenFiles, file: Content) -> list[str]:
+def _header(said: WrittenFiles, lines: bytes) -> list[str]:
     """The names in the first line; none of a file without lines."""
-    lines = _first_lines(file).decode("utf-8-sig").splitlines()
-    comment = said.comment or "\0"
-    first = next((one for one in lines if one.strip() and not one.startswith(comment)), "")
+    comment, texts = said.comment or "\0", lines.decode("utf-8-sig").splitlines()
+    first = next((one for one in texts if one.strip() and not one.startswith(comment)), "")
     return next(csv.reader([first], delimiter=said.delimiter or ",", quotechar=said.quote or '"'))

@@ -71,10 +71,8 @@ def _of_avro(rows: DataFrame, said: Kafka, texts: Mapping[str, str], others: Seq
 
 
 def _place(text: Column) -> Column:
-    return F.format_string(
-        "topic %s, partition %d, offset %d: %s",
-        *("topic", "partition", "offset", F.substring(F.make_valid_utf8(text), 1, SHOWN)),
-    )
+    shown = F.substring(F.make_valid_utf8(text), 1, SHOWN)
+    return F.format_string("topic %s, partition %d, offset %d: %s", "topic", "partition", "offset", shown)
 
 
 def _metadata(one: str, said: Kafka) -> Column:
