@@ -155,6 +155,8 @@ class SourceBroken(Final):
 class InputFault(Final):
     """The SQL fails on a row of the input, or gives rows that a sink cannot take."""
 
+    token = ""  # of the portion that has the row, if the target has already taken the portions before it
+
 
 class Undeliverable(InputFault):
     """For a class of one's own to raise: rows of a batch that its target cannot take. `rows`: number in the batch (from
@@ -165,7 +167,6 @@ class Undeliverable(InputFault):
         said = "; ".join(f"row {number}: {why}" for number, why in list(rows.items())[:3])
         super().__init__(said or "no row is named")
         self.rows = dict(rows)
-        self.token = ""  # of the batch, once the relay knows it
 
 
 class ProcessFault(Final):

@@ -68,9 +68,12 @@ class Outboxed:
         self.ledger.begin(number, f"t{number}", first)
 
     def epoch(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Rows that an epoch has for the target; with a key also `DELETE_COLUMN`, if a row takes its key's row away."""
+        """Rows that an epoch has for the target; with a key also `DELETE_COLUMN`, if a row takes its key's row away.
+
+        `k` may be bytes: text that is not UTF-8.
+        """
         assert self.ledger.head is not None
-        plain = pa.Table.from_pylist([{name: row[name] for name in COLUMNS} for row in rows], schema=SCHEMA)
+        plain = pa.table({field.name: _array([row[field.name] for row in rows], field.type) for field in SCHEMA})
         found = plain
         if self.sink.key:
             found = plain.append_column(DELETE_COLUMN, pa.array([bool(row.get(DELETE_COLUMN)) for row in rows]))
@@ -91,7 +94,7 @@ class Outboxed:
         folder = self.outbox.replace("/outbox/", "/undelivered/")
         if not Path(folder).exists():
             return []
-        rows = pa.table(DeltaTable(folder).to_pyarrow_table()).to_pylist()
+        rows = DeltaTable(folder).to_pyarrow_table(columns=["_seq", "_number", "n"]).to_pylist()
         return sorted((row["_seq"], row["_number"], row["n"]) for row in rows)
 
     def certified(self) -> tuple[list[str], dict[str, int]]:
@@ -104,6 +107,13 @@ class Outboxed:
         folders = ["--rules", str(self.flow.root / "rules"), "--home", str(self.flow.home)]
         done = self.relays.command(*arguments, *folders)
         return done.code, done.said
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if kind != pa.string():
+        return pa.array(values, kind)
+    raw = [one.encode() if isinstance(one, str) else one for one in values]
+    return pa.array(raw, pa.binary()).view(kind)
 
 
 def _of_rows(said: str) -> bool:

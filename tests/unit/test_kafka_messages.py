@@ -26,6 +26,7 @@ from floodmark.connectors.targets.kafka.leaving import keys_held
 from floodmark.connectors.targets.kafka.markers import difference
 from floodmark.connectors.targets.kafka.messages import keys_of, records_of, tombstones_of
 from floodmark.connectors.targets.values.jsonvalues import json_lines, row_of
+from floodmark.connectors.targets.values.rowbatches import batches_of
 from floodmark.core.relay.portions import Replaced
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.checks.recomputing import reasons_for_all, reasons_in_rule
@@ -50,10 +51,9 @@ ROW: dict[str, Any] = {
 
 def test_values_come_back_from_json_as_they_were() -> None:
     rows = [ROW, dict.fromkeys(ROW), {**ROW, "d": float("-inf"), "a": [], "p": {}}]
-    table = table_of(ALL, [rows])
-    (batch,) = table.to_batches()
+    (batch,) = table_of(ALL, [rows]).to_batches()
     texts = [line.decode() for line in json_lines(batch, ALL)]
-    assert table_of(ALL, [[FORMS["json"].row_in(text.encode(), {}, ALL) for text in texts]]) == table
+    assert list(batches_of((FORMS["json"].row_in(text.encode(), {}, ALL) for text in texts), ALL)) == [batch]
     assert texts[0].startswith('{"b":true,"i":-1,"l":1152921504606846976,"f":0.5,"d":1e300,"m":"12345678901234567.500"')
     assert '"at":"2001-02-03T04:05:06.000007+00:00","ntz":"1969-12-31T23:00:00.000000","a":["1.5",null]' in texts[0]
     assert '"p":{"1":0.5,"2":"inf"}' in texts[0]
@@ -66,6 +66,32 @@ def test_times_are_the_same_text_wherever_they_are() -> None:
         found = json.loads(*json_lines(table_of(columns, [row]).to_batches()[0], columns))
         assert ([found["at"]], [found["ntz"]]) == (found["l"], found["m"])
         assert row_of(found, columns) == row
+
+
+def test_times_of_years_that_python_lacks_and_keys_that_are_nested_come_back() -> None:
+    columns = columns_of(
+        "at TIMESTAMP, ntz TIMESTAMP_NTZ, d DATE, m MAP<ARRAY<INT>, STRING>, s MAP<STRUCT<x: DATE>, INT>"
+    )
+    table = pa.record_batch(
+        {
+            "at": pa.array(
+                [253_402_300_799_999_999, 253_402_300_800_000_000, 971_890_963_199_999_999, -1_096_193_779_200_000_000],
+                pa.timestamp("us", "UTC"),
+            ),
+            "ntz": pa.array([-62_135_596_800_000_000, -62_135_596_800_000_001, 0, None], pa.timestamp("us")),
+            "d": pa.array([2_932_896, 2_932_897, -719_162, -719_163], pa.date32()),
+            "m": pa.array(
+                [[([1, 2], "a"), ([], "b")], [], None, [([3], None)]], pa.map_(pa.list_(pa.int32()), pa.string())
+            ),
+            "s": pa.array(
+                [[({"x": 0}, 1)], None, [], [({"x": None}, None)]], pa.map_(pa.struct([("x", pa.date32())]), pa.int32())
+            ),
+        }
+    )
+    found = (row_of(json.loads(line), columns) for line in json_lines(table, columns))
+    assert [one.equals(table) for one in batches_of(found, columns)] == [True]
+    with pytest.raises(ValueError, match="expected a date or a time in ISO 8601, found 'soon'"):
+        row_of({"at": "soon"}, columns)
 
 
 def test_names_that_json_escapes_are_those_of_others() -> None:

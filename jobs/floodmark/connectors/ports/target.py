@@ -77,10 +77,12 @@ class Target(Protocol):
     """A place outside of the lake. Its methods raise RunFailed if it cannot be reached now, and Refused if it is not
     what the rule says.
 
-    address: one text for the place, without a secret.
+    address: one text for the place, without a secret. holds_all: whether it holds each value of Spark's tables; rows
+    with text that is not UTF-8 never come to one that does not, nor those with nested times that Python lacks.
     """
 
     address: str
+    holds_all: bool = False
 
     def accept(self) -> None:
         """Called before `claim`, if somebody says that the target was restored or made anew, and may be behind."""

@@ -19,6 +19,7 @@ from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.relay.aside import Aside, Refusal
 from floodmark.connectors.relay.contents import columns_in, picked, rows_of, without
 from floodmark.connectors.relay.memory import recall, remember, remember_fault, remember_shipped
+from floodmark.connectors.relay.unfit import fit_rows, unfit_rows
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import PREFIX
 from floodmark.core.protocol.records.rows import Row
@@ -28,7 +29,7 @@ from floodmark.core.rules.kinds import sink_kind, targets
 from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.tablenames import about_sink
-from floodmark.errors import Fenced, FloodmarkError, InputFault, LedgerBroken, NotOwned, Refused, Undeliverable
+from floodmark.errors import Fenced, FloodmarkError, InputFault, LedgerBroken, NotOwned, Refused
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
@@ -224,7 +225,7 @@ class Relay:
             self._refused = self._aside.ids()
             operations = [self._operation(one) for one in batch]
             try:
-                return self._target.apply(operations, self._layout, since, upto, sent)
+                return self._target.apply([self._fit(one) for one in operations], self._layout, since, upto, sent)
             except InputFault as fault:
                 if self._sink.on_error == "stop" or not self._set_aside(fault, operations, since):
                     raise
@@ -247,23 +248,36 @@ class Relay:
                 )
             since = now
             return [one for one in batch if one.position.seq > since.seq], since
-        if isinstance(fault, Undeliverable):
+        if fault.token:
             tokens = [_token(one) for one in batch]
             return batch[tokens.index(fault.token) :], since
         return batch, since
 
     def _set_aside(self, fault: InputFault, operations: Sequence[Operation], since: Position) -> int:
         """How many rows were set aside that were not before."""
-        found = self._target.refused(fault, operations, self._layout, since)
+        found = self._refusals(fault, operations, since)
         count = self._aside.add([_refusal(one, rows) for one, rows in zip(operations, found, strict=False) if rows])
         reach(self._rule, "relay.refused")
         return count
+
+    def _refusals(
+        self, fault: InputFault, operations: Sequence[Operation], since: Position
+    ) -> Sequence[dict[int, str]]:
+        """Those that no target holds; if there are none, those that this one cannot take."""
+        found = [] if self._target.holds_all else [unfit_rows(one, self._layout.columns) for one in operations]
+        return found if any(found) else self._target.refused(fault, operations, self._layout, since)
 
     def _operation(self, one: Portion) -> Operation:
         left_out = self._left_out(one)
         count = one.rows if self._layout.key else one.rows - len(left_out)
         rows, replaces = partial(self._rows, one, left_out), one.replaces and self._spelt(one.replaces)
         return Operation(_token(one), one.position, one.empties, replaces, one.whole, count, rows, left_out)
+
+    def _fit(self, one: Operation) -> Operation:
+        """With rows that stop at the first that the target cannot hold."""
+        if self._target.holds_all:
+            return one
+        return replace(one, rows=partial(fit_rows, self._target.address, one, self._layout.columns))
 
     def _spelt(self, replaced: Replaced) -> Replaced:
         """With the column as the target spells it: the SQL may have been edited since."""

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from floodmark.connectors.sources.python.rows import schema_of, table_of
+from floodmark.connectors.sources.python.rows import schema_of
 from floodmark.connectors.targets.values.jsonvalues import from_json, json_bytes, json_lines, json_value, row_of
+from floodmark.connectors.targets.values.rowbatches import batches_of
 from floodmark.core.text.ddl import Column, Type
 
 _NESTED = ("array", "map", "struct")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
-_ROWS = 10_000  # of a batch that is read from text
 _GROUP = 64_000_000  # bytes in memory of the rows that become a row group
 _BLOCK = 64 << 20  # bytes of CSV that are parsed at a time: no row may be longer
 _SAMPLE = 16_384  # rows that show whether a column's values repeat
@@ -138,9 +138,7 @@ def read(file: BinaryIO, kind: str, columns: Sequence[Column]) -> Iterator[pa.Re
         with pq.ParquetFile(file) as found:
             yield from found.iter_batches(columns=names)
         return
-    rows = _json_lines(file, columns) if kind == "json" else _csv_rows(file, columns)
-    while part := [row for row, _ in zip(rows, range(_ROWS), strict=False)]:
-        yield from table_of(columns, [part]).to_batches()
+    yield from batches_of(_json_lines(file, columns) if kind == "json" else _csv_rows(file, columns), columns)
 
 
 def _json_lines(file: BinaryIO, columns: Sequence[Column]) -> Iterator[dict[str, Any]]:

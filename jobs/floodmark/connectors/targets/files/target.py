@@ -30,7 +30,7 @@ class FilesTarget(Target):
     """One folder. `options`: its path, and what its files hold."""
 
     def __init__(self, address: str, options: WrittenFolder):
-        self.address, self._kind = address, options.format
+        self.address, self._kind, self.holds_all = address, options.format, options.format == "parquet"
         self._folder = Folder(address, options.place)
 
     # --- The position

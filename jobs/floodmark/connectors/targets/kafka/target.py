@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.sources.kafka.offsets import Topic
-from floodmark.connectors.sources.python.rows import table_of
 from floodmark.connectors.targets.kafka.forms import FORMS
 from floodmark.connectors.targets.kafka.leaving import keys_held
 from floodmark.connectors.targets.kafka.markers import LONG, Cluster, Mark, Markers, difference, id_of
 from floodmark.connectors.targets.kafka.messages import Record, records_of, tombstones_of
 from floodmark.connectors.targets.kafka.producing import Transactions
 from floodmark.connectors.targets.kafka.reading import Blocked, CommittedReader
+from floodmark.connectors.targets.values.rowbatches import batches_of
 from floodmark.core.relay.positions import Position
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import Fenced, HistoryGone, InputFault, NotOwned, Refused, RunFailed, WrongColumn
@@ -29,7 +29,6 @@ from floodmark.errors import Fenced, HistoryGone, InputFault, NotOwned, Refused,
 if TYPE_CHECKING:
     from floodmark.connectors.targets.kafka.options import WrittenTopic
 
-_ROWS = 10_000  # of a batch that is read back
 _WAYS = (
     "If you have restored it with its records, or want a new one to get all that the outbox still has, say "
     "`floodmark relay RULE --target NAME --resend`. Else restore it, or name another topic and start over with "
@@ -256,9 +255,7 @@ class KafkaTarget(Target):
             return
         reader = self._reader(found)
         try:
-            rows = self._rows(reader, layout)
-            while part := [row for row, _ in zip(rows, range(_ROWS), strict=False)]:
-                yield from table_of(layout.columns, [part]).to_batches()
+            yield from batches_of(self._rows(reader, layout), layout.columns)
         finally:
             reader.close()
 

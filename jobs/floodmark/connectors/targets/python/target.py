@@ -52,12 +52,18 @@ class _Own(Target):
             raise Refused(about_sink(self.address, "expected a method rows() of the class, found none: add it"))
         yield from self._author.rows(layout.columns, method="rows").to_batches()
 
-    def _give(self, one: Operation, batch: pa.Table, *given: Any) -> None:
-        """Call `apply`; rows that the class refuses are known by their portion."""
+    def _give(self, one: Operation, layout: Layout, *given: Any) -> None:
+        """Call `apply`; rows that cannot be taken are known by their portion."""
+        try:
+            self._apply(portion_of(one, layout), *given)
+        except InputFault as fault:
+            fault.token = one.token
+            raise
+
+    def _apply(self, batch: pa.Table, *given: Any) -> None:
         try:
             self._author.call("apply", batch, *given)
         except Undeliverable as fault:
-            fault.token = one.token
             odd = [number for number in fault.rows if number not in range(batch.num_rows)]
             if odd or not fault.rows:
                 problem = f"expected Undeliverable with numbers of rows from 0 to {batch.num_rows - 1}, found "
@@ -119,7 +125,7 @@ class AgainTarget(_Own):
             self._check(since)
             self._take_away(one, layout)
             if one.count:
-                self._give(one, portion_of(one, layout), one.call)
+                self._give(one, layout, one.call)
         self._check(since)
         sent()
         if upto != since:
@@ -165,7 +171,7 @@ class OnceTarget(_Own):
     ) -> None:
         if one.takes_away:
             self._take_away(one, layout, self._checked(since))
-        self._call(since, upto, sent, lambda *given: self._give(one, portion_of(one, layout), one.call, *given))
+        self._call(since, upto, sent, lambda *given: self._give(one, layout, one.call, *given))
 
     def _call(self, since: Position, upto: Position, sent: Callable[[], None], apply: Callable[..., object]) -> None:
         known = self._checked(since)

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, datetime
+from datetime import MAXYEAR, MINYEAR, date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _ENCODER = msgspec.json.Encoder()
 _SAME = ("boolean", "tinyint", "smallint", "int", "bigint", "string")
 _TIMES = {"timestamp": "+00:00", "timestamp_ntz": ""}
+_YEAR = re.compile(r"(-?\d{4,})(-.*)")
+_CYCLE = timedelta(days=146_097)  # 400 years
 
 
 def json_value(value: Any, kind: Type) -> Any:
@@ -103,7 +106,9 @@ def json_bytes(value: Any) -> bytes:
 
 
 def from_json(value: Any, kind: Type) -> Any:
-    """The value that `json_value` wrote. Raises ValueError for one that is none of the type's."""
+    """The value that `json_value` wrote: a map as pairs, a time of a year that Python lacks as an integer, as Arrow has
+    it. Raises ValueError for one that is none of the type's.
+    """
     if value is None:
         return None
     if kind.name == "struct":
@@ -111,7 +116,7 @@ def from_json(value: Any, kind: Type) -> Any:
     if kind.name == "array":
         return [from_json(one, kind.parts[0].type) for one in value]
     if kind.name == "map":
-        return {key_of(key, kind.parts[0].type): from_json(one, kind.parts[1].type) for key, one in value.items()}
+        return [(key_of(key, kind.parts[0].type), from_json(one, kind.parts[1].type)) for key, one in value.items()]
     return _FROM_JSON.get(kind.name, _same)(value)
 
 
@@ -120,6 +125,29 @@ def key_of(text: str, kind: Type) -> Any:
     if kind.name == "boolean":
         return text == "True"
     return from_json(text if kind.name == "string" or kind.name in _FROM_JSON else json.loads(text), kind)
+
+
+def _date(text: str) -> date | int:
+    plain, cycles = _shifted(text)
+    found = date.fromisoformat(plain)
+    return (found - date(1970, 1, 1)).days + cycles * _CYCLE.days if cycles else found
+
+
+def _time(text: str) -> datetime | int:
+    plain, cycles = _shifted(text)
+    found = datetime.fromisoformat(plain)
+    since = datetime(1970, 1, 1, tzinfo=found.tzinfo)
+    return (found - since + cycles * _CYCLE) // timedelta(microseconds=1) if cycles else found
+
+
+def _shifted(text: str) -> tuple[str, int]:
+    """A date or time as in a year that Python has, and how often 400 years lie between: all of them have equal days."""
+    found = _YEAR.fullmatch(text)
+    if found is None:
+        raise ValueError(f"expected a date or a time in ISO 8601, found {text!r}")
+    year, rest = found.groups()
+    cycles = 0 if MINYEAR <= int(year) <= MAXYEAR else (int(year) - 2000) // 400
+    return f"{int(year) - 400 * cycles:04}{rest}", cycles
 
 
 def _same(value: Any) -> Any:
@@ -131,9 +159,9 @@ _FROM_JSON: Mapping[str, Callable[[Any], Any]] = {
     "double": float,
     "decimal": Decimal,
     "binary": base64.b64decode,
-    "date": date.fromisoformat,
-    "timestamp": datetime.fromisoformat,
-    "timestamp_ntz": datetime.fromisoformat,
+    "date": _date,
+    "timestamp": _time,
+    "timestamp_ntz": _time,
 }
 
 
