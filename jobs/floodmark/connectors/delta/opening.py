@@ -19,7 +19,8 @@ def open_existing(what: str, address: str, rule: str | None = None) -> DeltaTabl
     found = tables.open_table(address)
     if found is None:
         raise NotThereYet(
-            f"{what}: no Delta table at {address} yet. {_first(Path(address), rule)}; a retry checks again"
+            f"{what}: no Delta table at {address} yet. {_first(Path(address), rule)}; a retry checks again. If the rule "
+            "has read a table there, restore that one: a new one is another table"
         )
     return found
 
