@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from support.crash import put_reach
 from support.flow import Flow, event, rows_of
 from support.running import run
 
 from floodmark.core.lifecycle import cleanup
+from floodmark.errors import Fenced
+from floodmark.spark.session import lock
 
 DIRECT = """
 SELECT session_window.start AS start, k, count(*) AS c, sum(n) AS s, sum(v) AS v FROM events
@@ -73,3 +77,30 @@ def test_of_sessions_only_those_that_are_open(
     run(spark, flow)
     found = sorted((row.get("k") or row["u"], row["c"]) for row in rows_of(flow.sink()))
     assert [(k.lower(), count) for k, count in found] == [("a", 2), ("b", 1), ("busy", 4)]
+
+
+def test_a_driver_that_was_overtaken_drops_no_rows(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    """It was held before it rewrites, and another has folded more rows in the meantime."""
+    monkeypatch.setattr(cleanup, "MAX_FILES", 1)
+    monkeypatch.setattr(lock, "held", lambda *_: nullcontext())
+    flow = Flow(place, sinks=1, stream={"start": {"version": 0}})
+    flow.arrive([event(10, "a"), event(50, "a")])
+    run(spark, flow)
+    flow.arrive([event(55, "a")])
+    fired = list[str]()
+
+    def overtaken(rule: str, point: str, *_: object) -> None:
+        if point == "compact.before" and not fired:
+            fired.append(point)
+            flow.arrive([event(57, "a")])
+            run(spark, flow)
+
+    put_reach(monkeypatch, overtaken)
+    with pytest.raises(Fenced, match="expected no epoch after 2, found 3: another run went on"):
+        run(spark, flow)
+    assert fired
+    flow.arrive([event(300, "z")])
+    run(spark, flow)
+    assert [row["c"] for row in rows_of(flow.sink())] == [4]

@@ -18,10 +18,9 @@ def open_existing(what: str, address: str, rule: str | None = None) -> DeltaTabl
     """
     found = tables.open_table(address)
     if found is None:
-        raise NotThereYet(
-            f"{what}: no Delta table at {address} yet. {_first(Path(address), rule)}; a retry checks again. If the rule "
-            "has read a table there, restore that one: a new one is another table"
-        )
+        ways = f"{_first(Path(address), rule)}; a retry checks again"
+        again = "If the rule has read a table there, restore that one: a new one is another table"
+        raise NotThereYet(f"{what}: no Delta table at {address} yet. {ways}. {again}")
     return found
 
 

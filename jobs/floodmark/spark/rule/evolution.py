@@ -4,17 +4,23 @@ Late and dead tables get new columns, if rows are now read with more of them. Fo
 are added or dropped, and types widened; `core.lifecycle.changes` has already checked that every stored value fits. The
 driver that holds the rule's lock rewrites a table in one commit, between epochs. Repeated after a kill, it finds
 nothing to do.
+
+The class of the newest committed epoch may come back: an epoch with the edited one may fail, or be abandoned. So what
+it has stored stays until an epoch of the edited class is committed.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
 from floodmark.core.lifecycle.changes import misfits
+from floodmark.core.protocol.records.head import Head
 from floodmark.core.sql.words.lexis import quoted
-from floodmark.core.text.ddl import columns_of
+from floodmark.core.text.ddl import Type, columns_of
 from floodmark.errors import RuleChanged, WrongColumn
 from floodmark.ledger.delta import datafiles, tables
 from floodmark.ledger.delta.syncing import sync_table
@@ -24,17 +30,20 @@ from floodmark.spark.read.shape import quarantine_schema
 from floodmark.spark.rule.generation import Plan, Sites, make_state
 from floodmark.spark.session.session import refuse_leaked_transaction
 from floodmark.spark.write import layouts, tablesink
-from floodmark.spark.write.sites import Site
+from floodmark.spark.write.sites import Site, check_not_overtaken
 
 
-def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -> None:
-    """Adapt the state tables of a process rule to what its class declares now."""
-    process = plan.rule.process
+def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -> bool:
+    """Adapt the state tables of a process rule to what its class declares now. Whether columns of the class before it
+    are still there."""
+    process, keeps = plan.rule.process, False
     for name, site in found.state.items() if process else ():
         if tables.open_table(site.address) is None:
             make_state(session, plan, name, site, ledger.id)
         elif process and name in process.state:
-            _fit(session, plan, name, site, ledger.begun.epoch + 1)
+            check_not_overtaken(site, ledger.begun.epoch)
+            keeps |= _fit(session, plan, name, site, ledger.begun)
+    return keeps
 
 
 def fit_quarantine(session: SparkSession, plan: Plan, found: Sites, open_epoch: int | None = None) -> None:
@@ -66,17 +75,39 @@ def _refuse_other_types(rule: str, name: str, present: StructType, wanted: Struc
         )
 
 
-def _fit(session: SparkSession, plan: Plan, name: str, site: Site, coming: int) -> None:
-    """`coming`: the first epoch with which the table has these columns."""
+def _fit(session: SparkSession, plan: Plan, name: str, site: Site, head: Head) -> bool:
+    """The table has these columns from the coming epoch on. Whether it keeps others until that is committed."""
     rows = session.read.format("delta").load(site.address)
-    wanted = plan.fold.tables[name]
-    if _types(rows.schema) == _types(wanted):
-        return
-    _refuse_misfits(plan, name, rows.schema)
+    wanted, before = plan.fold.tables[name], _declared(head, name)
+    kept = [field for field in rows.schema if field.name not in wanted.names and field.name in (before or {})]
+    fitted = StructType([*wanted, *kept])
+    stale = [one for one in _added(plan, name, before) if one in rows.columns and _has_values(rows, one)]
+    if _types(rows.schema) == _types(fitted) and not stale:
+        return bool(kept)
+    if before is None:
+        _refuse_misfits(plan, name, rows.schema)
     refuse_leaked_transaction(session)
-    writer = _fitted(rows, wanted).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-    writer.option("userMetadata", datafiles.holding_from(coming)).save(site.address)
+    writer = _fitted(rows, fitted, stale).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    writer.option("userMetadata", datafiles.holding_from(head.epoch + 1)).save(site.address)
     sync_table(site.address)
+    return bool(kept)
+
+
+def _declared(head: Head, name: str) -> dict[str, Type] | None:
+    """The columns of a state as the class of the newest committed epoch has it; None: it has no such state."""
+    declared = head.rule.process.state.get(name) if head.rule.process else None
+    return None if declared is None else {one.name: one.type for one in columns_of(declared)}
+
+
+def _added(plan: Plan, name: str, before: Collection[str] | None) -> list[str]:
+    """The columns that a state gets by the edit. What the table has of one was dropped, or never committed."""
+    assert plan.rule.process is not None
+    now = [column.name for column in columns_of(plan.rule.process.state[name])]
+    return [] if before is None else [one for one in now if one not in before]
+
+
+def _has_values(rows: DataFrame, column: str) -> bool:
+    return bool(rows.where(F.col(quoted(column)).isNotNull()).limit(1).count())
 
 
 def _types(schema: StructType) -> list[tuple[str, str]]:
@@ -99,11 +130,14 @@ def _refuse_misfits(plan: Plan, name: str, present: StructType) -> None:
         )
 
 
-def _fitted(rows: DataFrame, wanted: StructType) -> DataFrame:
-    there = set(rows.columns)
+def _fitted(rows: DataFrame, fitted: StructType, stale: Collection[str]) -> DataFrame:
+    """A value that does not fit is of an epoch that was not committed: its columns were wider."""
+    there = set(rows.columns).difference(stale)
     return rows.select(
         *(
-            (F.col(quoted(field.name)) if field.name in there else F.lit(None)).cast(field.dataType).alias(field.name)
-            for field in wanted
+            (F.col(quoted(field.name)) if field.name in there else F.lit(None))
+            .try_cast(field.dataType)
+            .alias(field.name)
+            for field in fitted
         )
     )

@@ -51,6 +51,7 @@ class HeldRule:
         self.drainer = drainer
         drainer.land = self._land
         self._fit: tuple[SparkSession, Plan] | None = None
+        self._keeps = False  # state of the class before an edit, which may come back
         self.backfill: BackfillResult | None = None  # the open backfill that this run finished
 
     @property
@@ -218,6 +219,8 @@ class HeldRule:
         elif self.drainer.is_behind(plan):
             self.drainer.drain_at_once(session, plan)
         self.drainer.tick(session, plan)
+        if self._keeps:  # until an epoch of the edited class is committed
+            evolution.fit_state(session, plan, self.drainer.sites(plan), self._ledger)
 
     def _rebuild(self) -> None:
         """Run a generation of one epoch over the whole input, which replaces all rows of the sinks."""
@@ -242,7 +245,7 @@ class HeldRule:
             kept = {name: table.names for name, table in plan.fold.tables.items()}
             check_state_columns(plan.rule.rule, head.columns, generation.columns_of(plan.fold.shape.streams), kept)
         self._check_sinks(session, plan)
-        evolution.fit_state(session, plan, self.drainer.sites(plan), self._ledger)
+        self._keeps = evolution.fit_state(session, plan, self.drainer.sites(plan), self._ledger)
         evolution.fit_quarantine(session, plan, self.drainer.sites(plan))
         self._fit = session, plan
         return session, plan

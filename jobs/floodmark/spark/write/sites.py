@@ -18,7 +18,15 @@ from floodmark.connectors.ports.sink import Layout, Transaction, Writable, Write
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.presence import Presence
 from floodmark.core.protocol.records.rows import Written
-from floodmark.core.protocol.recovery import SEAL, Step, backfill_version, before_backfill, before_write, version_of
+from floodmark.core.protocol.recovery import (
+    ATTEMPTS,
+    SEAL,
+    Step,
+    backfill_version,
+    before_backfill,
+    before_write,
+    version_of,
+)
 from floodmark.core.rules.sinks.upserts import Effect, Upsert
 from floodmark.core.text.tablenames import about_named
 from floodmark.errors import Fenced, ReplayDiffers
@@ -149,6 +157,17 @@ def _version(site: Site, attempt: Attempt) -> int:
     if attempt.backfill is not None:
         return backfill_version(attempt.epoch, attempt.backfill)
     return version_of(attempt.epoch, attempt.number, site.writes_again)
+
+
+def check_not_overtaken(site: Site, epoch: int) -> None:
+    """Raise Fenced if another driver has written a later epoch to a state table, which this one is about to rewrite."""
+    recorded = site.writer.recorded_version()
+    if recorded is not None and recorded // ATTEMPTS > epoch:
+        raise Fenced(
+            about_named(
+                site.name, f"expected no epoch after {epoch}, found {recorded // ATTEMPTS}: another run went on"
+            )
+        )
 
 
 def _committed(begun: Transaction, site: Site, attempt: Attempt, rows: int) -> Written:

@@ -17,7 +17,7 @@ from floodmark.spark.fold.state import state_rows
 from floodmark.spark.session.session import refuse_leaked_transaction
 from floodmark.spark.write.appending import files_for
 from floodmark.spark.write.layouts import table_at
-from floodmark.spark.write.sites import Site
+from floodmark.spark.write.sites import Site, check_not_overtaken
 
 
 def compact(session: SparkSession, rule: str, fold: Fold, sites: Mapping[str, Site], head: Head) -> None:
@@ -46,6 +46,7 @@ def _committed(session: SparkSession, fold: Fold, sites: Mapping[str, Site], hea
 
 def _rewrite(session: SparkSession, site: Site, live: DataFrame, epoch: int) -> None:
     refuse_leaked_transaction(session)
+    check_not_overtaken(site, epoch)
     writer = live.write.format("delta").mode("overwrite")
     writer.option("userMetadata", datafiles.holding_from(epoch, epoch)).save(site.address)
     sync_table(site.address)
