@@ -171,6 +171,17 @@ def test_a_source_from_which_rows_were_deleted(spark: SparkSession, ran: Flow) -
     refused(spark, ran, HistoryGone, "existing rows of a source changed")
 
 
+def test_a_source_whose_unread_commits_are_gone(spark: SparkSession, ran: Flow) -> None:
+    ran.arrive(EVENTS)
+    ran.arrive(EVENTS)
+    table = DeltaTable(ran.source)
+    table.create_checkpoint()
+    for entry in Path(ran.source, "_delta_log").glob("*.json"):
+        if int(entry.stem) < table.version():
+            entry.unlink()
+    refused(spark, ran, HistoryGone, "commits of a source that are still to be read no longer exist")
+
+
 def test_a_replay_that_differs(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sinks=1)
     flow.arrive(EVENTS)

@@ -246,7 +246,18 @@ def test_rows_of_the_ledger_whose_text_has_a_value() -> None:
     assert mentions(rows, ["alice"]) == {1: "intent"}
     assert mentions(rows, ["bob", "alice"]) == {1: "intent", 2: "intent"}
     assert mentions(rows, ["42"]) == {2: "intent"} and mentions(rows, ["4"]) == {} == mentions(rows, [])
+    for spelt in ("'O''Brien'", r"'O\'Brien'", '"O\'Brien"'):
+        body = json.dumps({"rule": json.dumps({"sql": f"SELECT 1 WHERE k = {spelt}"})})
+        replay = json.dumps({"replay": {"upto": 1, "where": f"k = {spelt}"}})
+        assert list(mentions([row(1, body), row(2, replay)], ["O'Brien"])) == [1, 2], spelt
 
 
 def test_the_values_that_a_condition_names() -> None:
-    assert literals_in("k IN ('alice', 'bob') AND n = 42") == ["alice", "bob", "42"]
+    assert literals_in("k IN ('alice', 'bob') AND n = 42L") == ["alice", "bob", "42"]
+    assert literals_in(r"""k IN ('it''s', 'q\'r', "x""y", r'a\n', 'b' 'c', "it's")""") == [
+        "it's",
+        "q'r",
+        'x"y',
+        r"a\n",
+        "bc",
+    ]

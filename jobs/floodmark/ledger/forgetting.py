@@ -239,13 +239,32 @@ def mentions(rows: Iterable[Row], values: Iterable[str]) -> dict[int, str]:
 
     Offsets and digests do not count: a number in them is no value of a row.
     """
-    wanted = [re.compile(rf"(?<!\w){re.escape(value)}(?!\w)") for value in values if value]
+    spelt = {form for value in values if value for form in _forms(value)}
+    wanted = [re.compile(rf"(?<!\w){re.escape(form)}(?!\w)") for form in spelt]
     return {row.seq: row.kind for row in rows if wanted and any(one.search(_said(row)) for one in wanted)}
+
+
+def _forms(value: str) -> set[str]:
+    """A text as it is, and as SQL may spell it within quotes."""
+    return {value.replace(quote, form) for quote in "'\"" for form in (quote, quote * 2, f"\\{quote}")}
 
 
 def _said(row: Row) -> str:
     """What a row says in words: the rule's text, conditions of replays, failed checks."""
     body = json.loads(row.body)
     replay = body.get("replay") or {}
-    found = [body.get("rule"), body.get("said"), replay.get("where"), *(replay.get("corrected") or {}).values()]
+    rule = [] if body.get("rule") is None else _leaves(json.loads(body["rule"]))
+    found = [*rule, body.get("said"), replay.get("where"), *(replay.get("corrected") or {}).values()]
     return "\n".join(str(one) for one in found if one)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """All texts and numbers within a value of JSON, and the keys of its objects."""
+    if isinstance(value, dict):
+        yield from value
+        yield from _leaves(list(value.values()))
+    elif isinstance(value, list):
+        for one in value:
+            yield from _leaves(one)
+    else:
+        yield value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from sqlglot import exp
 
@@ -22,9 +23,11 @@ from floodmark.core.sql.tree.resultnames import names_of, naming_fault
 from floodmark.core.sql.tree.shape import Select, Shape, Source, Union
 from floodmark.core.sql.windows import Instant, Spec
 from floodmark.core.sql.words.function_names import WINDOWING
-from floodmark.core.sql.words.functions import check_functions
+from floodmark.core.sql.words.functions import TEXTS, check_functions, spelt
 from floodmark.core.sql.words.lexis import Word, words_of
 from floodmark.errors import SqlAt
+
+_SUFFIXES = "LlSsYyDdFfBb"  # of a number, for its type
 
 
 @dataclass(frozen=True)
@@ -214,10 +217,17 @@ def columns_in(sql: str) -> list[str]:
 
 
 def literals_in(sql: str) -> list[str]:
-    """The texts and numbers that an expression names, in text order. Raises SqlRefused."""
-    return list(
-        dict.fromkeys(one.name for one in parse_expression(sql, words_of(sql)).find_all(exp.Literal, bfs=False))
-    )
+    """The texts and numbers that an expression names, in text order, as Spark reads them. Raises SqlRefused.
+
+    Texts side by side are one: 'it''s', and 'it' 's'.
+    """
+    found = list[str]()
+    for kind, words in groupby(words_of(sql), lambda word: "text" if word.kind in TEXTS else word.kind):
+        if kind == "text":
+            found.append("".join(spelt(word, doubled=word.text[0]) for word in words))
+        elif kind == "number":
+            found += [word.text.rstrip(_SUFFIXES) for word in words]
+    return list(dict.fromkeys(found))
 
 
 def _is_argument(column: exp.Column) -> bool:

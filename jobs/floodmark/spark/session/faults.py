@@ -28,8 +28,10 @@ from floodmark.ledger.delta.storefaults import cannot_take, damaged, make_room, 
 REWRITTEN = (
     "DELTA_SOURCE_TABLE_IGNORE_CHANGES",
     "DELTA_SOURCE_IGNORE_DELETE",
-    "DELTA_MISSING_FILES_UNEXPECTED_VERSION",
     "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
+)
+REMOVED = (
+    "DELTA_MISSING_FILES_UNEXPECTED_VERSION",
     "DELTA_LOG_FILE_NOT_FOUND",
     "DELTA_VERSION_NOT_FOUND",
     "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
@@ -111,7 +113,7 @@ def of_version(name: str, address: str, version: int) -> Iterator[None]:
         yield
     except (PySparkException, Py4JJavaError) as fault:
         text = _text(fault)
-        if not any(sign in text for sign in REWRITTEN):
+        if not any(sign in text for sign in (*REWRITTEN, *REMOVED)):
             raise
         raise HistoryGone(
             about(
@@ -261,6 +263,12 @@ def _sorted(rule: str, condition: str, text: str) -> FloodmarkError:
         return HistoryGone(
             f"rule {rule}: existing rows of a source changed: {line}. Say what to do by `on_rewrite: correct` or "
             f"`on_rewrite: skip` at the stream, or start over with `floodmark reset {rule}`"
+        )
+    if any(name in condition or name in text for name in REMOVED):
+        return HistoryGone(
+            f"rule {rule}: commits of a source that are still to be read no longer exist: {line}. Restore the table's "
+            f"log, or start over with `floodmark reset {rule}`, of a stream with `start: {{version: N}}` at a version "
+            "that the log still has. Give the source a longer `delta.logRetentionDuration`"
         )
     if any(name in condition or name in text for name in RETYPED):
         return HistoryGone(

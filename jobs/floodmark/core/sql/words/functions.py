@@ -32,7 +32,7 @@ trailing when where
 _AFTER_NOT = frozenset("between in like ilike rlike regexp".split())
 _BEFORE_BY = frozenset("cluster distribute group order partition sort".split())
 
-_TEXTS = ("string", "raw")
+TEXTS = ("string", "raw")
 
 _REASONS = (
     (names.CLOCKS, "it reads the clock, so a replay would give a different answer"),
@@ -78,7 +78,7 @@ def check_functions(sql: str, words: Sequence[Word], grouped: Set[int], clocked:
     of the SELECTs whose list may contain the epoch's clock.
     """
     for i, word in enumerate(words):
-        if word.kind in _TEXTS and not (i and words[i - 1].kind in _TEXTS):
+        if word.kind in TEXTS and not (i and words[i - 1].kind in TEXTS):
             _check_text(sql, words, i)
         elif is_call(words, i):
             if words[i].name in CLOCK_CALLS:
@@ -132,17 +132,17 @@ def _begins_expression(words: Sequence[Word], i: int) -> bool:
 
 def _check_text(sql: str, words: Sequence[Word], i: int) -> None:
     # Spark concatenates adjacent texts: 'no' 'w' is 'now'.
-    side_by_side = itertools.takewhile(lambda word: word.kind in _TEXTS, itertools.islice(words, i, None))
-    if _CLOCK_TEXT.fullmatch("".join(map(_spelt, side_by_side)).strip(_BLANK)):
+    side_by_side = itertools.takewhile(lambda word: word.kind in TEXTS, itertools.islice(words, i, None))
+    if _CLOCK_TEXT.fullmatch("".join(map(spelt, side_by_side)).strip(_BLANK)):
         problem = f"the string {words[i].text}: Spark may read the clock for it, so a replay would differ"
         raise words[i].refuse(sql, f"{problem}. To compare a string column with it, write `column RLIKE '^...$'`")
 
 
-def _spelt(word: Word) -> str:
-    """The text that a literal denotes. A doubled quote is left out, because Spark may join the parts around it."""
+def spelt(word: Word, doubled: str = "") -> str:
+    """The text of a literal. `doubled`: what a doubled quote stands for: Spark may join the parts around it."""
     if word.kind == "raw":
         return word.text[2:-1]
-    inside = word.text[1:-1].replace(word.text[0] * 2, "")
+    inside = word.text[1:-1].replace(word.text[0] * 2, doubled)
     return _ESCAPES.sub(_unescaped, inside)
 
 
