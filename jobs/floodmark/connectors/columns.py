@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from floodmark.core.sql.words.function_names import WINDOWING
+from floodmark.core.text.tablenames import about_named
 from floodmark.errors import SqlRefused, WrongColumn
 
 if TYPE_CHECKING:
@@ -157,3 +158,16 @@ def _check_event_time(name: str, stream: Stream, found: Mapping[str, str]) -> No
             f"stream {name}: expected event time {time.name!r} of type timestamp or timestamp_ntz, found {kind}; write "
             f"`event_time: {{name: {time.name}_time, expr: {made}}}` and use {time.name}_time in the SQL"
         )
+
+
+def differing(sink: str, columns: Mapping[str, tuple[str | None, str | None]]) -> WrongColumn:
+    """The error for a sink whose table has other columns. `columns`: what the table has of each, and the rule."""
+    shown = "; ".join(f"{one}: table {has or 'none'}, rule {gives or 'none'}" for one, (has, gives) in columns.items())
+    return WrongColumn(
+        about_named(
+            sink,
+            f"the table's columns differ from the rule's ({shown}). Name another sink, change the SQL "
+            "(`CAST(x AS TYPE) AS x` restores a column's type, `CAST(NULL AS TYPE) AS x` its place), or start over "
+            "with `floodmark reset`",
+        )
+    )

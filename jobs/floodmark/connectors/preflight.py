@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from floodmark.connectors.columns import check_columns, check_names
+from floodmark.connectors.columns import check_columns, check_names, differing
 from floodmark.connectors.delta.lookups import LookupTable, check_lookups
-from floodmark.connectors.delta.sink import delta_sinks
+from floodmark.connectors.delta.sink import check_partitions, delta_sinks
+from floodmark.connectors.places import check_same_sinks
 from floodmark.connectors.ports.registry import open_sink, sinks, sources
 from floodmark.core.lifecycle.life import check_living
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.places import places_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import app_id
+from floodmark.core.rules.checks.sinks import results_of
 from floodmark.core.rules.kinds import durable_sinks, tables_read, targets
 from floodmark.core.rules.rule import Rule
+from floodmark.core.rules.sinks.sinkcolumns import STAMPS
 from floodmark.core.text.addresses import FILES, location, same_address, within
 from floodmark.core.text.tablenames import about_sink, last_part
 from floodmark.errors import HistoryGone, NotOwned
@@ -45,6 +48,34 @@ def check_without_jvm(rule: Rule, root: Path) -> None:
             from floodmark.connectors.relay.relaying import check_free_targets  # a run without targets needs none of it
 
             check_free_targets(rule, home)
+
+
+def check_next(rule: Rule, root: Path) -> None:
+    """What a run checks before it reads, as far as that needs no Spark and no server, and writes nothing."""
+    home = Home(root, rule.rule)
+    ledger = LedgerReader.load(home.ledger)
+    check_tables(rule, home, ledger.id if ledger else None)
+    check_outside_home(rule, root)
+    check_sql_columns(rule, home)
+    if ledger is None or ledger.head is None:
+        check_start_versions(rule, home)
+    elif ledger.head.seal is None:
+        check_same_sinks(ledger.head, rule, ledger.id)
+        check_result_names(rule)
+    check_partitions(rule)
+
+
+def check_result_names(rule: Rule) -> None:
+    """Refuse a Delta sink whose table has columns of other names than the rule gives, as far as its text shows them."""
+    given = [] if rule.rebuild else results_of(rule)
+    for address, sink in {one.address: one for one in rule.sinks if given and one.address in delta_sinks(rule)}.items():
+        table = tables.open_table(location(str(address)))
+        has = {} if table is None else {name.lower(): kind for name, kind in tables.columns_of(table).items()}
+        gives = {name.lower() for name in (*(sink.columns or given), *(STAMPS if sink.epoch_columns else ()))}
+        wrong = {name: (kind, None) for name, kind in has.items() if name not in gives}
+        wrong |= {name: (None, "given") for name in gives if name not in has and not sink.adds_columns}
+        if table is not None and wrong:
+            raise differing(f"sink/{address}", wrong)
 
 
 def check_outside_home(rule: Rule, root: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.connectors.backlog.news import look
+from floodmark.connectors.preflight import check_next
 from floodmark.connectors.relay.relaying import values_of
 from floodmark.core.protocol.expectations import expectation_results
 from floodmark.core.rules.rule import Lookup, Rule, Sink, StartAt, Stream
@@ -241,6 +242,7 @@ def _values(rule: Rule) -> Iterator[tuple[str, Any]]:
 def _next_run(rule: Rule, root: Path) -> str:
     try:
         news = look(rule, root)
+        check_next(rule, root)
     except FloodmarkError as fault:
         return f"would stop: {fault}"
     if news.why is None:

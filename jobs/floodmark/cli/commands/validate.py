@@ -134,9 +134,7 @@ def _with_conflicts(results: list[Result]) -> list[Result]:
 
 def _connected(result: Result, root: Path) -> Result:
     """Add an error of the rule's tables, if they have one."""
-    from floodmark.connectors.delta.sink import check_partitions
-    from floodmark.connectors.places import check_same_sinks
-    from floodmark.connectors.preflight import check_outside_home, check_sql_columns, check_start_versions, check_tables
+    from floodmark.connectors.preflight import check_next
     from floodmark.connectors.relay.relaying import check_targets
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
@@ -146,14 +144,7 @@ def _connected(result: Result, root: Path) -> Result:
     try:
         home = Home(root, result.rule.rule)
         ledger = LedgerReader.load(home.ledger)
-        check_tables(result.rule, home, ledger.id if ledger else None)
-        check_outside_home(result.rule, root)
-        check_sql_columns(result.rule, home)
-        if ledger is None or ledger.head is None:
-            check_start_versions(result.rule, home)
-        elif ledger.head.seal is None:
-            check_same_sinks(ledger.head, result.rule, ledger.id)
-        check_partitions(result.rule)
+        check_next(result.rule, root)
         check_targets(result.rule, home, ledger)
     except FloodmarkError as fault:
         return Result(result.file, result.rule, fault)

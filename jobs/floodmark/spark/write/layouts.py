@@ -9,10 +9,11 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from floodmark.connectors.columns import differing
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.sql.words.lexis import quoted
-from floodmark.core.text.tablenames import about_named, about_table
-from floodmark.errors import Refused, WrongColumn
+from floodmark.core.text.tablenames import about_table
+from floodmark.errors import Refused
 from floodmark.ledger.delta import tables
 from floodmark.ledger.delta.syncing import sync_table
 
@@ -56,15 +57,7 @@ def check_columns(spark: SparkSession, name: str, address: str, schema: StructTy
     names = [column for column in {**has, **gives} if has.get(column) != gives.get(column)]
     wrong = [column for column in names if column in has or not adds]
     if wrong:
-        shown = "; ".join(f"{one}: table {has.get(one, 'none')}, rule {gives.get(one, 'none')}" for one in wrong)
-        raise WrongColumn(
-            about_named(
-                name,
-                f"the table's columns differ from the rule's ({shown}). Name another sink, change the SQL "
-                "(`CAST(x AS TYPE) AS x` restores a column's type, `CAST(NULL AS TYPE) AS x` its place), or start over "
-                "with `floodmark reset`",
-            )
-        )
+        raise differing(name, {one: (has.get(one), gives.get(one)) for one in wrong})
 
 
 def add_columns(spark: SparkSession, address: str, schema: StructType) -> None:

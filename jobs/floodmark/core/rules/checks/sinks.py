@@ -87,7 +87,7 @@ def check_refusals(rule: Rule) -> Iterator[Problem]:
                 f"expected a target ({_that('target')}), found {sink.kind}: write `on_error` at the rule, for rows "
                 "that its SQL cannot compute",
             )
-        taken = [name for name in sink.columns or _results(rule) if name.lower() in ASIDE]
+        taken = [name for name in sink.columns or results_of(rule) if name.lower() in ASIDE]
         if taken:
             yield (
                 ("sinks", i, "on_error"),
@@ -133,7 +133,7 @@ def _properties(place: int, sink: Sink) -> Iterator[Problem]:
 
 def _feed(rule: Rule, place: int, sink: Sink) -> Iterator[Problem]:
     """Report columns whose names the change feed of the sink's table uses for its own."""
-    for name in of_feed(sink.columns or _results(rule)) if has_feed(sink.properties) else ():
+    for name in of_feed(sink.columns or results_of(rule)) if has_feed(sink.properties) else ():
         yield (
             ("sinks", place, "properties"),
             f"expected no column {name} with {CHANGE_FEED}, because the table's change feed adds one of that name; "
@@ -142,7 +142,7 @@ def _feed(rule: Rule, place: int, sink: Sink) -> Iterator[Problem]:
 
 
 def _stamped(rule: Rule, place: int, sink: Sink) -> Iterator[Problem]:
-    taken = [name for name in (_results(rule) if sink.epoch_columns else ()) if name.lower() in STAMPS]
+    taken = [name for name in (results_of(rule) if sink.epoch_columns else ()) if name.lower() in STAMPS]
     if taken:
         yield (
             ("sinks", place, "epoch_columns"),
@@ -151,7 +151,7 @@ def _stamped(rule: Rule, place: int, sink: Sink) -> Iterator[Problem]:
         )
 
 
-def _results(rule: Rule) -> list[str]:
+def results_of(rule: Rule) -> list[str]:
     """The columns of the result, as far as the text shows them."""
     from floodmark.core.sql.query import output_columns
 

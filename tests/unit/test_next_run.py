@@ -1,0 +1,69 @@
+"""What `plan` and `validate --connect` know of a run that would be refused, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from support.flow import Flow, event
+
+from floodmark.connectors.preflight import check_result_names
+from floodmark.errors import WrongColumn
+from floodmark.views.ruleplan import plan_of
+
+ALL = "SELECT at, k, v, n FROM events"
+
+
+def flow_of(place: Path, sql: str = ALL, **sink: Any) -> Flow:
+    flow = Flow(place, sql=sql, sinks=1, stream={"lateness": None})
+    flow.settings = {"sinks": [{"delta": flow.sink(), **sink}]}
+    flow.write_rule()
+    return flow
+
+
+def has(flow: Flow, *columns: str) -> None:
+    write_deltalake(flow.sink(), pa.table({name: pa.array([], pa.int64()) for name in columns}))
+
+
+@pytest.mark.parametrize(
+    ("sql", "sink", "table", "wrong"),
+    [
+        (ALL, {}, ("at", "K", "v", "n"), None),
+        ("SELECT * FROM events", {}, ("at", "k"), None),
+        (ALL, {}, ("at", "k", "v"), "n: table none, rule given"),
+        (ALL, {"schema": "add_columns"}, ("at", "k", "v"), None),
+        (ALL, {}, ("at", "k", "v", "n", "r"), "r: table long, rule none"),
+        (ALL, {"schema": "add_columns"}, ("at", "k", "v", "n", "r"), "r: table long, rule none"),
+        (ALL, {"columns": ["k", "n"]}, ("k", "n"), None),
+        (ALL, {"columns": ["k", "n"]}, ("k", "v"), "v: table long, rule none; n: table none, rule given"),
+        (ALL, {"epoch_columns": True}, ("at", "k", "v", "n", "_generation", "_epoch"), None),
+        (ALL, {"epoch_columns": True}, ("at", "k", "v", "n", "_epoch"), "_generation: table none, rule given"),
+        (ALL, {}, (), None),
+    ],
+)
+def test_names_of_results_are_those_of_the_table(
+    place: Path, sql: str, sink: dict[str, Any], table: tuple[str, ...], wrong: str | None
+) -> None:
+    flow = flow_of(place, sql, **sink)
+    if table:
+        has(flow, *table)
+    if wrong is None:
+        check_result_names(flow.rule())
+    else:
+        with pytest.raises(WrongColumn, match=f"columns differ from the rule's \\({wrong}\\)"):
+            check_result_names(flow.rule())
+
+
+def test_a_plan_says_that_the_next_run_would_stop(place: Path) -> None:
+    flow = flow_of(place, "SELECT at, nope FROM events")
+    flow.arrive([event(1)])
+    said = plan_of(flow.rule(), place / "rules", flow.home).next_run
+    assert said.startswith("would stop: ") and "nope" in said
+    found = plan_of(flow_of(place).rule(), place / "rules", flow.home).next_run
+    assert found.startswith("continues from epoch 0")
+    write_deltalake(flow.sink(), pa.table({"at": [1]}))
+    said = plan_of(flow.rule(), place / "rules", flow.home).next_run
+    assert said.startswith("would stop: ") and "rows that no ledger accounts for" in said, said
