@@ -25,9 +25,9 @@ COLUMNS = ("start", "k", "c", "total", "top")
 # Where the fault strikes: the crash point at which it begins, the folder that it hits, and what the error names.
 POINTS = {
     "intent": ("intent.before", "home/counted/ledger", "ledger"),
-    "state": ("state.before", "home/counted/state/g1/events", "state/events"),
+    "state": ("state.before", "home/counted/state/g1/events", "state events"),
     "late": ("late.before", "home/counted/late", "late"),
-    "sink": ("sink0.before", "lake/counted_out0", "sink/"),
+    "sink": ("sink0.before", "lake/counted_out0", "sink counted_out0"),
     "commit": ("commit.before", "home/counted/ledger", "ledger"),
 }
 
