@@ -444,15 +444,21 @@ def test_a_rule_of_another_kind_in_depth(ask: Callable[..., Any], place: Path) -
     assert "def process(self, key, rows, ctx)" in page
 
 
-@pytest.mark.parametrize("watermark", [-62_135_596_800_000_000 - 86_400_000_000, 253_402_300_800_000_000])
-def test_a_watermark_beyond_all_years_is_told_as_a_number(
-    ask: Callable[..., Any], place: Path, known: Callable[..., None], watermark: int
+@pytest.mark.parametrize(
+    ("watermark", "shown"),
+    [
+        (-62_135_596_800_000_000 - 86_400_000_000, "0000-12-31 00:00:00Z"),
+        (253_402_300_800_000_000, "+10000-01-01 00:00:00Z"),
+    ],
+)
+def test_a_watermark_of_a_year_that_python_lacks_is_told_as_others_are(
+    ask: Callable[..., Any], place: Path, known: Callable[..., None], watermark: int, shown: str
 ) -> None:
     flow = Flow(place, settings={"freshness": {"max_lag": "30 minutes"}})
     folded(flow, begun(flow), 1, watermark + 1000, watermark)
     known("counted")
     for path in ("", "dags/rule.counted"):
-        assert f"{watermark} microseconds" in text_of(settled(ask, path)), path
+        assert shown in text_of(settled(ask, path)), path
     assert ask("dags/rule.counted/history.json").status_code == 200
 
 
@@ -464,7 +470,7 @@ def test_times_are_told_to_the_second() -> None:
         "1970-01-01 00:00:01",
         "-",
     ]
-    assert (seconds(1.5), seconds(-1e12)) == ("1970-01-01 00:00:01Z", f"{-(10**18)} microseconds")
+    assert (seconds(1.5), seconds(-1e12)) == ("1970-01-01 00:00:01Z", "-29719-04-05 22:13:20Z")
     assert stamp("2001-01-01T00:00:00.123456+00:00") == "2001-01-01 00:00:00Z"
     assert stamp("Time of Tests, longer than others") == "Time of Tests, longer than others"
 

@@ -255,6 +255,10 @@ def test_a_mended_rule_takes_its_dead_rows_by_the_command(
     assert {(row["k"], row["_becomes"], row["_reason"]) for row in shown["shown"]} == {
         ("x", "folded", None), ("y2", "folded", None), ("z9", "folded", None), ("3", "dead", "no event time"),
     }  # fmt: skip
+    far = ["--set", "at=timestamp_millis(978307201000000)", "--json"]
+    assert {row["at"] for row in json.loads(call("replay", "plain", "--dry-run", *far))["shown"]} == {
+        "+32971-04-28T00:16:40.000000Z"
+    }
     assert "did you mean k?" in call("replay", "plain", "--set", "kk=1", code=2)
     assert "UNRESOLVED_COLUMN" in call("replay", "plain", "--where", "nobody > 1", code=2)
     assert "epoch 2 committed: 3 dead rows read again: 3 folded" in call("replay", "plain", "--where", "at IS NOT NULL")

@@ -22,7 +22,7 @@ from floodmark.core.lifecycle.zones import zoned
 from floodmark.core.rules.rule import Rule
 from floodmark.core.text.ddl import Column
 from floodmark.core.text.yamltree import Path as At
-from floodmark.errors import FloodmarkError, Refused
+from floodmark.errors import Refused, message
 from floodmark.ledger.home import Home
 from floodmark.proving.scratch import Scratch, placed
 from floodmark.spark.rule.epochs.reports import RunReport
@@ -42,7 +42,7 @@ class Result:
     epoch: int | None = None
     watermark: str | None = None
     differences: list[TableDifference] = field(default_factory=list)
-    fault: FloodmarkError | None = None
+    fault: Exception | None = None
     seconds: float = 0.0
 
     @property
@@ -53,7 +53,7 @@ class Result:
         """The differences between found and expected rows, or the error."""
         of = f"epoch {self.epoch} of {len(self.case.written.epochs)}"
         if self.fault is not None:
-            return str(self.fault) if self.epoch is None else f"{of}: {self.fault}"
+            return message(self.fault) if self.epoch is None else f"{of}: {message(self.fault)}"
         told = "\n".join(one.text() for one in self.differences)
         return f"{of}, at watermark {self.watermark or 'none yet'}\n{told}"
 
@@ -63,7 +63,7 @@ def play(root: SparkSession, case: Case, folder: Path) -> Result:
     result, begun = Result(case), time.monotonic()
     try:
         _Play(root, case, Scratch(folder), result).run()
-    except FloodmarkError as fault:
+    except Exception as fault:  # whatever it is: the other cases go on
         result.fault = fault
     result.seconds = time.monotonic() - begun
     return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from floodmark.core.lifecycle.zones import far_text
 from floodmark.core.text.durations import SECOND, format_duration
 
 EPOCH_ZERO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -16,7 +17,7 @@ def iso(at: int | None, zoned: bool = True) -> str | None:
     try:
         moment = EPOCH_ZERO + timedelta(microseconds=at)
     except OverflowError:
-        return f"{at} microseconds"
+        return far_text(at) + ("Z" if zoned else "")
     return moment.replace(tzinfo=None).isoformat() + ("Z" if zoned else "")
 
 

@@ -17,7 +17,7 @@ from floodmark.views.formats import duration, iso, size
 from floodmark_airflow.pages.strip import strip
 
 HERE = Path(__file__).parent
-TIME = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)[\d.]*(Z|\+00:00)?$")
+TIME = re.compile(r"^([+-]?\d{4,}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)[\d.]*(Z|\+00:00)?$")
 TYPES = {".js": "text/javascript", ".css": "text/css", "": "text/plain"}
 
 
@@ -84,7 +84,7 @@ def stamp(at: datetime | str | None) -> str:
 
 
 def _short(text: str) -> str:
-    """Cut a time to seconds. Other text, such as for a time beyond the year range, stays unchanged."""
+    """Cut a time to seconds. Other text stays unchanged."""
     return TIME.sub(lambda at: f"{at[1]} {at[2]}{'Z' if at[3] else ''}", text)
 
 

@@ -158,7 +158,7 @@ def _difference(found: Any) -> dict[str, Any]:
     }
 
 
-def _error(fault: FloodmarkError | None) -> dict[str, str] | None:
+def _error(fault: Exception | None) -> dict[str, str] | None:
     return None if fault is None else {"type": type(fault).__name__, "message": message(fault)}
 
 

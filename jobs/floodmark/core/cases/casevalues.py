@@ -41,6 +41,8 @@ def text_of_value(kind: Type, value: Any, zone: ZoneInfo) -> str | None:
         return None
     if kind.parts:
         return json.dumps(_nested(kind, value, zone), ensure_ascii=False)
+    if isinstance(value, str):  # also a time of a year that Python lacks
+        return value
     if kind.name == "timestamp":
         return str(value.astimezone(zone).isoformat()).replace("+00:00", "Z")
     if kind.name in ("float", "double"):

@@ -1,14 +1,23 @@
-"""Decides whether a rule's event times have a zone, for printing them and for reading times in words."""
+"""Decides whether a rule's event times have a zone, for printing them and for reading times in words.
+
+It also writes and reads times of years that Python lacks.
+"""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import re
+from datetime import MAXYEAR, UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
+
+from floodmark.core.text.durations import DAY
 
 if TYPE_CHECKING:
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
+
+_CYCLE_US = 146_097 * DAY  # 400 years: all of them have equal days
+_FAR = re.compile(r"(\+\d{5,}|-\d{4,}|0000)(-.*)")
 
 
 def zoned(rule: Rule, head: Head | None) -> bool:
@@ -25,6 +34,23 @@ def micros_of(at: datetime, rule: Rule, zoned: bool) -> int:
     moment = at if at.tzinfo else at.replace(tzinfo=own)
     shown = moment.astimezone(UTC) if zoned else moment.astimezone(own).replace(tzinfo=UTC)
     return (shown - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def far_text(micros: int) -> str:
+    """A moment of any year in ISO 8601, without a zone. A year after 9999 has a sign, as in `+32971-10-06T00:00:00`."""
+    cycles, rest = divmod(micros, _CYCLE_US)
+    near = datetime(1970, 1, 1) + timedelta(microseconds=rest)
+    year = near.year + 400 * cycles
+    sign = "-" if year < 0 else "+" if year > MAXYEAR else ""
+    return f"{sign}{abs(year):04}{near.isoformat()[4:]}"
+
+
+def micros_of_text(text: str, rule: Rule) -> int:
+    """The event time of the rule that a table's row shows; its year may be one that Python lacks."""
+    found = _FAR.fullmatch(text)
+    cycles = 0 if found is None else (int(found[1]) - 2000) // 400
+    near = text if found is None else f"{int(found[1]) - 400 * cycles:04}{found[2]}"
+    return micros_of(datetime.fromisoformat(near), rule, text.endswith("Z")) + cycles * _CYCLE_US
 
 
 def zone_offset_ms(zone: str, clock_ms: int) -> int:

@@ -6,20 +6,27 @@ import json
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
+from floodmark.core.lifecycle.zones import far_text
+from floodmark.core.text.durations import DAY
 from floodmark.core.text.tablenames import about_table
 from floodmark.errors import HistoryGone
 from floodmark.ledger.delta.deletionvectors import vector_file
 from floodmark.ledger.delta.keybounds import not_after
 from floodmark.ledger.delta.tables import delta_errors, entry_actions, logged_between, missing_files
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 HOLDS_FROM, _AFTER = "holds_from", "after"
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 @dataclass(frozen=True)
@@ -226,8 +233,70 @@ def query(table: DeltaTable, sql: str) -> list[dict[str, Any]]:
 
 
 def values_of(column: Any) -> list[Any]:
-    """Python's values of an Arrow column."""
-    return [value.as_py() for value in column]
+    """Python's values of an Arrow column. Dates and times of years that Python lacks are text, in ISO 8601."""
+    try:
+        found = [value.as_py() for value in column]
+    except (OverflowError, ValueError):
+        return _with_far_times(column)
+    # Of times after the year 262143, arro3 makes None.
+    return found if found.count(None) == column.null_count else _with_far_times(column)
+
+
+def _with_far_times(column: Any) -> list[Any]:
+    import pyarrow as pa
+
+    array = pa.chunked_array(column)
+    return [_timed(value, array.type) for value in array.cast(_numbered(array.type)).to_pylist()]
+
+
+def _numbered(kind: pa.DataType) -> pa.DataType:
+    """The Arrow type in which times and dates are numbers since 1970."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_numbered(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_numbered(kind.key_type), _numbered(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_numbered(one.type)) for one in kind])
+    return kind
+
+
+def _timed(value: Any, kind: pa.DataType) -> Any:
+    """The value of such a number, within lists, maps and structs too."""
+    import pyarrow as pa
+
+    if value is None:
+        return None
+    if pa.types.is_timestamp(kind):
+        return _time(value * 1_000_000 // _PER_SECOND[kind.unit], None if kind.tz is None else UTC)
+    if pa.types.is_date32(kind):
+        return _date(value)
+    if pa.types.is_list(kind):
+        return [_timed(one, kind.value_type) for one in value]
+    if pa.types.is_map(kind):
+        return [(_timed(key, kind.key_type), _timed(one, kind.item_type)) for key, one in value]
+    if pa.types.is_struct(kind):
+        return {one.name: _timed(value[one.name], one.type) for one in kind}
+    return value
+
+
+def _time(micros: int, zone: tzinfo | None) -> datetime | str:
+    try:
+        return datetime(1970, 1, 1, tzinfo=zone) + timedelta(microseconds=micros)
+    except OverflowError:
+        return far_text(micros) + ("" if zone is None else "Z")
+
+
+def _date(days: int) -> date | str:
+    try:
+        return date(1970, 1, 1) + timedelta(days=days)
+    except OverflowError:
+        return far_text(days * DAY).partition("T")[0]
 
 
 def size_of(table: DeltaTable) -> int:

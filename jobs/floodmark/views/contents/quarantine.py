@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from floodmark.core.lifecycle.backfills import restated_in
 from floodmark.core.lifecycle.replays import replayed_in
-from floodmark.core.lifecycle.zones import micros_of
+from floodmark.core.lifecycle.zones import micros_of_text
 from floodmark.ledger.delta import tables
 from floodmark.ledger.delta.datafiles import query
 from floodmark.ledger.home import Home
@@ -51,8 +50,7 @@ def _restated(row: Mapping[str, Any], head: Head) -> str | None:
     shown = next((row[name] for name in row if time and name.lower() == time.name.lower()), None)
     if shown is None:
         return None
-    at = micros_of(datetime.fromisoformat(shown), head.rule, shown.endswith("Z"))
-    return restated_in(at, row["_epoch"], head.backfills)
+    return restated_in(micros_of_text(shown, head.rule), row["_epoch"], head.backfills)
 
 
 def _first(table: DeltaTable, condition: str, limit: int) -> tuple[int, list[dict[str, Any]]]:

@@ -1,0 +1,88 @@
+"""Times of years that Python lacks: every command that shows rows shows these too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from support.flow import STATELESS, Flow
+
+from floodmark.core.cases.casevalues import text_of_value
+from floodmark.core.lifecycle.zones import far_text, micros_of_text
+from floodmark.core.text.ddl import Type
+from floodmark.ledger.delta.datafiles import query
+from floodmark.reading import rows_of
+from floodmark.views.contents.tablerows import plain
+from floodmark.views.formats import iso
+
+MICROS_AS_MILLIS, BEFORE_CHRIST, LAST = 978_307_201_000_000_000, -99_999_999_999_999_999, 2**63 - 1
+SHOWN = {
+    MICROS_AS_MILLIS: "+32971-04-28T00:16:40",
+    BEFORE_CHRIST: "-1199-02-15T14:13:20.000001",
+    LAST: "+294247-01-10T04:00:54.775807",
+    978_307_201_000_000: "2001-01-01T00:00:01",
+}
+
+
+def test_a_moment_of_any_year_has_its_text() -> None:
+    assert {at: far_text(at) for at in SHOWN} == SHOWN
+    assert far_text(-62_167_219_200_000_000) == "0000-01-01T00:00:00"
+    assert iso(MICROS_AS_MILLIS) == "+32971-04-28T00:16:40Z"
+
+
+@pytest.mark.parametrize("zone", ["UTC", None])
+@pytest.mark.parametrize("at", SHOWN)
+def test_a_table_shows_times_of_every_year(tmp_path: Path, at: int, zone: str | None) -> None:
+    time, value = pa.timestamp("us", zone), SHOWN[at] + ("Z" if zone else "")
+    write_deltalake(str(tmp_path), pa.table({"at": pa.array([0, at, None], time), "k": ["a", "b", "c"]}))
+    found = [plain(row) for row in query(DeltaTable(str(tmp_path)), "SELECT * FROM t ORDER BY k")]
+    first = "1970-01-01T00:00:00" + ("Z" if zone else "")
+    assert found == [{"at": first, "k": "a"}, {"at": value, "k": "b"}, {"at": None, "k": "c"}]
+
+
+def test_the_rows_of_a_query_hold_such_times_within_others() -> None:
+    time, day = pa.timestamp("us", "UTC"), pa.date32()
+    struct = pa.struct([("d", day), ("n", pa.int32())])
+    columns = {
+        "l": pa.array([[MICROS_AS_MILLIS, None]], pa.list_(time)),
+        "s": pa.array([{"d": 5_000_000, "n": 1}], struct),
+        "m": pa.array([[("a", MICROS_AS_MILLIS)]], pa.map_(pa.string(), pa.timestamp("ms"))),
+        "d": pa.array([-5_000_000], day),
+    }
+    [row] = rows_of(pa.table(columns))
+    thousandfold = far_text(MICROS_AS_MILLIS * 1000)
+    assert row == [
+        ["+32971-04-28T00:16:40Z", None],
+        {"d": "+15659-07-15", "n": 1},
+        [("a", thousandfold)],
+        "-11720-06-19",
+    ]
+
+
+def test_a_case_compares_such_times_as_text() -> None:
+    text = "+32971-04-28T00:16:40Z"
+    assert text_of_value(Type("timestamp"), text, ZoneInfo("Europe/Berlin")) == text
+
+
+def test_the_text_of_an_event_time_leads_back_to_it(place: Path) -> None:
+    rule = Flow(place, sql=STATELESS, settings={"timezone": "Europe/Berlin"}).rule()
+    assert [micros_of_text(text + "Z", rule) for text in SHOWN.values()] == list(SHOWN)
+    assert micros_of_text("-1199-02-15T14:13:20", rule) == BEFORE_CHRIST - 1
+
+
+def test_any_error_of_a_case_is_that_cases_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from floodmark.testing import playing
+
+    def broken(*_: Any) -> None:
+        raise OverflowError("too far")
+
+    monkeypatch.setattr(playing, "_Play", broken)
+    case = cast("Any", SimpleNamespace(written=SimpleNamespace(epochs=[])))
+    result = playing.play(cast("Any", None), case, tmp_path)
+    assert not result.passed
+    assert result.text() == "OverflowError: too far"
