@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -224,6 +225,24 @@ def test_failures_that_are_known_before_spark_are_told_to_the_file(flow: Flow) -
     assert {name: failure.exit_code for name, failure in found.items()} == {"counted": 1, "bad": 2}
     assert "no Delta table" in found["counted"].message
     assert [failure.is_final for failure in found.values()] == [True, False]
+
+
+@pytest.mark.parametrize(("name", "why"), [("", "Is a directory"), ("none/x", "No such file or directory")])
+def test_a_file_of_failures_that_cannot_be_written_is_refused_at_once(flow: Flow, name: str, why: str) -> None:
+    flow.write_rule()
+    path = flow.root / name
+    said = call(flow, "run", "counted", "--failures", str(path), code=2)
+    assert f"expected a file that can be appended to at {path}, found: {why}. Name another file" in said
+
+
+def test_a_file_of_failures_that_goes_missing_hides_no_error(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(FailureFile, "add", full)
+    flow.write_rule()
+    said = call(flow, "run", "counted", "--failures", str(flow.root / "failures"), code=1)
+    assert "no Delta table" in said and "for rule counted: No space left on device" in said
 
 
 def test_plan_says_delivery_settings_and_the_next_run(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import typer
 from floodmark.cli.shared import options, output
 from floodmark.cli.shared.completing import rule_names
 from floodmark.cli.shared.rulechange import generated_run_id
+from floodmark.core.application.failure import FailureFile
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ def run(
     Example: `floodmark run departure_delays`, `floodmark run --all --parallel 2`,
     `floodmark run departure_delays --close-until 2001-01-31T00:00`, `floodmark run departure_delays --console`
     """
+    if failures is not None:
+        FailureFile(failures).check()
     if console:
         raise typer.Exit(_printed(_selection(rules, names or [], everything, tag), home, master, close_until, as_json))
     from floodmark.cli.runs import drain

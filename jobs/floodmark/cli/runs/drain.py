@@ -138,8 +138,14 @@ def _noting(path: Path | None) -> Callable[[Outcome], None]:
     file = FailureFile(path) if path else None
 
     def note(outcome: Outcome) -> None:
-        if file is not None and outcome.failure is not None:
+        if file is None or outcome.failure is None:
+            return
+        try:
             file.add(outcome.failure)
+        except OSError as fault:  # the rule's own error matters more, and is reported at the end
+            output.print_error(
+                f"--failures: no line could be added to {path} for rule {outcome.rule}: {fault.strerror}"
+            )
 
     return note
 

@@ -53,6 +53,17 @@ class FailureFile:
     def __init__(self, path: Path):
         self.path, self._one_at_a_time = path, threading.Lock()
 
+    def check(self) -> None:
+        """Raise Refused if no line can be added."""
+        try:
+            with self.path.open("a", encoding="utf-8"):
+                pass
+        except OSError as fault:
+            raise Refused(
+                f"--failures: expected a file that can be appended to at {self.path}, found: {fault.strerror}. Name "
+                "another file, or create its folder"
+            ) from None
+
     def add(self, failure: Failure) -> None:
         with self._one_at_a_time, self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(failure)) + "\n")
