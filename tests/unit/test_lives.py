@@ -203,6 +203,9 @@ def test_a_rename_keeps_everything_but_the_name(flow: Flow) -> None:
     assert certificate is not None
     assert not [one for one in certificate.findings if "life" in one.what]
     assert "counted is already named other" in call(flow, "rename", "counted", "other", "--yes")
+    assert "never" in call(flow, "rename", "never", "other", "--yes", code=2)
+    call(flow, "rename", "other", "third", "--yes")
+    assert "counted is already named third" in call(flow, "rename", "counted", "third", "--yes")
 
 
 @pytest.mark.parametrize("point", POINTS["rename"])

@@ -8,10 +8,13 @@ Each step can be repeated after a kill: a home whose name differs from its ledge
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from floodmark.core.lifecycle.life import renaming
 from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.protocol.records.following import read_head
+from floodmark.core.protocol.records.rows import Life, Row
 from floodmark.errors import Refused, RunFailed
 from floodmark.ledger.holder import owner_file
 from floodmark.ledger.home import Home
@@ -23,7 +26,15 @@ def is_done(root: Path, old: str, new: str) -> bool:
     if Home(root, old).path.exists():
         return False
     found = LedgerReader.load(Home(root, new).ledger)
-    return found is not None and found.head is not None and found.head.name == new
+    return found is not None and found.head is not None and found.head.name == new and old in _names(found.rows)
+
+
+def _names(rows: Sequence[Row]) -> set[str]:
+    """All names that the rule has had: its first one, and those that renames gave it."""
+    begun = read_head(rows[:1])
+    lives = (Life.model_validate_json(row.body) for row in rows if row.kind == "life")
+    first = [begun.rule.rule] if begun else []
+    return {*first, *(life.name for life in lives if life.name)}
 
 
 def check_free(home: Home) -> None:
