@@ -23,9 +23,10 @@ from typer.testing import CliRunner
 from floodmark.cli.app import app
 from floodmark.cli.runs.stopping import Stopping
 from floodmark.cli.shared import output
+from floodmark.cli.shared.rehearsals import check_shown
 from floodmark.core.application.failure import FailureFile
 from floodmark.core.protocol.records.rows import Counts, Lost
-from floodmark.errors import RunFailed
+from floodmark.errors import Refused, RunFailed
 from floodmark.testing import cases
 from floodmark.views.contents.openwindows import open_windows
 from floodmark.views.formats import iso
@@ -243,6 +244,33 @@ def test_a_file_of_failures_that_goes_missing_hides_no_error(flow: Flow, monkeyp
     flow.write_rule()
     said = call(flow, "run", "counted", "--failures", str(flow.root / "failures"), code=1)
     assert "no Delta table" in said and "for rule counted: No space left on device" in said
+
+
+def test_a_file_where_a_rules_home_must_be_is_refused_by_every_command(flow: Flow) -> None:
+    flow.arrive([event(1)])
+    flow.write_rule()
+    flow.home.mkdir(parents=True, exist_ok=True)
+    flow.place.path.write_text("x")
+    said = f"expected a folder at {flow.place.path}, found a file"
+    for words in (["run", "counted"], ["status", "counted"], ["sql", "counted"]):
+        assert said in call(flow, *words, code=2), words
+    assert said in call(flow, "plan", "counted", code=2)
+
+
+def test_a_file_as_the_home_of_all_rules_is_refused_by_every_command(flow: Flow) -> None:
+    flow.arrive([event(1)])
+    flow.write_rule()
+    flow.home.write_text("x")
+    for words in (["run", "counted"], ["status", "counted"], ["plan", "counted"]):
+        assert f"expected a folder at {flow.home}, found a file" in call(flow, *words, code=2), words
+
+
+def test_a_file_where_a_folder_must_be_is_told_to_init_and_page(flow: Flow) -> None:
+    (flow.root / "afile").write_text("x")
+    folder, said = flow.root / "afile", "found a file: name another folder"
+    assert f"expected a folder at {folder}, {said}" in call(flow, "init", str(folder), code=2)
+    with pytest.raises(Refused, match="--page: expected the name of a file to write, found the folder"):
+        check_shown(dry_run=True, cascade=False, page=flow.root)
 
 
 def test_plan_says_delivery_settings_and_the_next_run(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:

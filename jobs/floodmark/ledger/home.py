@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from floodmark.core.text.addresses import strange_path
+from floodmark.core.text.files import file_instead_of_folder
 from floodmark.errors import HomeUnfit, Refused, RunFailed
 from floodmark.ledger.delta.storefaults import cannot_take, make_room, passing
 
@@ -84,6 +85,7 @@ def check_home(root: Path, qos: int) -> None:
     Writes and removes one probe file. Raises HomeUnfit; RunFailed if it accepts no writes now.
     """
     _refuse_strange(root)
+    _refuse_file(root)
     if qos > 0:
         _refuse_forgetful(root.resolve())
     _probe(root)
@@ -94,6 +96,14 @@ def _refuse_strange(root: Path) -> None:
     why = strange_path(str(root.absolute()), but="[]{}*?|^")
     if why is not None:
         raise HomeUnfit(f"the home {root} cannot be used: expected a path {why}. Name another home with --home")
+
+
+def _refuse_file(root: Path) -> None:
+    file = file_instead_of_folder(root.absolute())
+    if file is not None:
+        raise HomeUnfit(
+            f"the home {root} cannot be used: expected a folder at {file}, found a file. Name another home with --home"
+        )
 
 
 def _refuse_forgetful(root: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from floodmark.cli.shared import options, output
+from floodmark.core.text.files import file_instead_of_folder
 from floodmark.errors import Refused
 
 NAME, LAKE = "hello", "lake"
@@ -37,6 +38,9 @@ def write(folder: Path, lake: str = LAKE) -> None:
         tests / f"{NAME}.yaml": _template(f"{NAME}_cases.yaml"),
         tests / CASE_SCHEMA: _case_schema(),
     }
+    file = file_instead_of_folder(tests)
+    if file is not None:
+        raise Refused(f"expected a folder at {file}, found a file: name another folder")
     there = [str(path) for path in files if path.exists()]
     if there:
         raise Refused(f"not overwritten, because these exist already: {', '.join(there)}. Name another folder")

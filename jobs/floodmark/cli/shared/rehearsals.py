@@ -44,6 +44,8 @@ def check_shown(dry_run: bool, cascade: bool, page: Path | None) -> None:
         raise Refused("expected --dry-run next to --page, which shows what would change")
     if page is not None and not page.absolute().parent.is_dir():
         raise Refused(f"--page: expected a folder at {page.absolute().parent}, found none: create it")
+    if page is not None and page.is_dir():
+        raise Refused(f"--page: expected the name of a file to write, found the folder {page}: name a file in it")
     if cascade and not dry_run:
         raise Refused(
             "expected --dry-run next to --cascade, which only shows what would follow: rules follow by their own runs"

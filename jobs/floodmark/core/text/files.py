@@ -22,3 +22,9 @@ def read_plain(file: Path, folder: Path | None = None) -> str:
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"expected at most {MAX_CHARACTERS} characters, found more")
     return text
+
+
+def file_instead_of_folder(path: Path) -> Path | None:
+    """The file that stands where the path needs a folder; None if no file is in its way."""
+    there = next((one for one in (path, *path.parents) if one.exists()), None)
+    return None if there is None or there.is_dir() else there

@@ -11,6 +11,7 @@ from typing import Any
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from floodmark.core.text.files import file_instead_of_folder
 from floodmark.core.text.tablenames import about_table
 from floodmark.errors import FloodmarkError, HistoryGone, Refused, RunFailed, TableBroken
 from floodmark.ledger.delta.damage import actions_of, why_unreadable
@@ -82,7 +83,15 @@ def open_table(address: str) -> DeltaTable | None:
         with delta_errors(address):
             return DeltaTable(address)
     except TableNotFoundError:
+        _refuse_file(Path(address))
         return None
+
+
+def _refuse_file(path: Path) -> None:
+    """Raise Refused if a file stands where the table's path needs a folder; an address in a store leads to none."""
+    file = file_instead_of_folder(path.parent)
+    if file is not None:
+        raise Refused(f"expected a folder at {file}, found a file: move it away, or name another folder")
 
 
 def create(address: str, schema: str, configuration: Mapping[str, str], partitions: Sequence[str] = ()) -> None:
