@@ -24,9 +24,10 @@ from floodmark.cli.app import app
 from floodmark.cli.runs.stopping import Stopping
 from floodmark.cli.shared import output
 from floodmark.cli.shared.rehearsals import check_shown
+from floodmark.connectors.delta.opening import open_existing
 from floodmark.core.application.failure import FailureFile
 from floodmark.core.protocol.records.rows import Counts, Lost
-from floodmark.errors import Refused, RunFailed
+from floodmark.errors import NotThereYet, Refused, RunFailed
 from floodmark.testing import cases
 from floodmark.views.contents.openwindows import open_windows
 from floodmark.views.formats import iso
@@ -215,6 +216,15 @@ def test_a_missing_table_is_told_before_spark_and_leaves_other_rules_alone(flow:
     found = facts(flow, "run", "--all", code=1)["rules"]
     assert found["counted"]["result"] == "idle"
     assert found["other"]["error"]["type"] == "NotThereYet"
+
+
+def test_an_empty_folder_is_not_proposed_in_its_own_place(flow: Flow) -> None:
+    Path(flow.source).mkdir(parents=True)
+    with pytest.raises(NotThereYet, match=r"yet\. Write it first"):
+        open_existing("stream events", flow.source)
+    (Path(flow.source) / "_delta_log").mkdir()
+    with pytest.raises(NotThereYet, match=r"yet\. Found a _delta_log without a commit: restore the log"):
+        open_existing("stream events", flow.source)
 
 
 def test_failures_that_are_known_before_spark_are_told_to_the_file(flow: Flow) -> None:

@@ -46,6 +46,7 @@ def test_a_replay_reads_what_was_set_apart_so_far(head: Head) -> None:
         (None, None, ["=1"], "--set: dead rows have no column ''"),
         (None, None, ["kk=1"], "--set: dead rows have no column 'kk' to correct; did you mean k?"),
         (None, None, ["_epoch=1"], "--set: dead rows have no column '_epoch'"),
+        (None, None, ["n=1", "N=2"], "--set: expected one value for column n, found '1' and '2': keep one"),
         (None, None, ["n=current_timestamp()"], "--set n: .*current_timestamp"),
     ],
 )

@@ -385,7 +385,7 @@ def bomb() -> str:
         ("".join(f"k{i}: 1\n" for i in range(MAX_VALUES)), f"at most {MAX_VALUES} values"),
         ("a: 1\n" * (MAX_BYTES // 5 + 1), "at most 1000000 bytes"),
         ("a: 1\n---\na: 2", "another document"),
-        ("a: \ufffe", "special characters"),
+        ("a: \ufffe", "is not allowed; leave it out"),
     ],
     ids=range(21),
 )  # fmt: skip
@@ -428,7 +428,7 @@ def test_a_rule_file_is_a_plain_file_of_its_folder_of_bounded_size(tmp_path: Pat
         "pipe.yaml": "expected a plain file",
         "huge.yaml": "expected at most 1000000 characters",
         "latin.yaml": "expected UTF-8 text",
-        "zeros.yaml": "special characters",
+        "zeros.yaml": "is not allowed; leave it out",
         "gone.yaml": "cannot be read",
     }.items():
         assert words in said[name]

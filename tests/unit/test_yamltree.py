@@ -30,7 +30,8 @@ def test_only_true_and_false_are_booleans_and_dates_stay_text() -> None:
         ("? [a]\n: 1\n", 1, "expected a name as a key"),
         ("a: [1\n", 2, "expected"),
         ("a: " + "[" * 100, 1, "nested deeper"),
-        ("a: \x00\n", 1, "special characters"),
+        ("a: \x00\n", 1, "is not allowed; leave it out"),
+        ("a: 1\r\nb:\n- x\x07\n", 3, r"the character '\\x07' is not allowed; leave it out"),
         ("a: '" + "x" * MAX_BYTES + "'", 1, "at most 1000000 bytes"),
     ],
 )
@@ -38,6 +39,12 @@ def test_refused_with_the_line(text: str, line: int, words: str) -> None:
     with pytest.raises(YamlRefused, match=words) as caught:
         read_yaml(text)
     assert caught.value.line == line
+
+
+def test_a_character_that_yaml_lacks_is_refused_with_its_column() -> None:
+    with pytest.raises(YamlRefused) as caught:
+        read_yaml("a: 1\nb: x\x00\n")
+    assert (caught.value.line, caught.value.column) == (2, 5)
 
 
 def test_an_unknown_tag_on_a_list_is_refused() -> None:

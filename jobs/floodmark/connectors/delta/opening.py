@@ -29,11 +29,14 @@ def _first(path: Path, rule: str | None) -> str:
 
 
 def _instead(path: Path) -> str:
+    if (path / "_delta_log").is_dir():
+        return "Found a _delta_log without a commit: restore the log, or remove the folder and write the table"
     files = sorted(one.name for one in path.iterdir())[:1] if path.is_dir() else []
     if files:
         return (
             f"Found a folder with {files[0]} and no _delta_log: write these files as a Delta table, or fix the address"
         )
-    folders = {one.name: one for one in path.parent.iterdir() if one.is_dir()} if path.parent.is_dir() else {}
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    folders = {one.name: one for one in beside if one.is_dir() and one != path}
     near = difflib.get_close_matches(path.name, folders, 1)
     return f"{f'Did you mean {folders[near[0]]}? ' if near else ''}Write it first, or fix the address"

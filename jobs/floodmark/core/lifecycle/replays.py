@@ -7,7 +7,7 @@ rows, and a later replay skips them.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Replay
@@ -27,10 +27,20 @@ def replay_of(
     """
     if stream is not None and stream not in head.rule.streams:
         raise Refused(f"--stream: expected one of {', '.join(head.rule.streams)}, found {stream!r}")
-    corrected = dict(_correction(text, columns) for text in corrections)
+    corrected = _corrected([_correction(text, columns) for text in corrections])
     asked = Replay(upto=head.epoch, stream=stream, where=where, corrected=corrected)
     check_replay(asked)
     return asked
+
+
+def _corrected(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """SQL by column. Raises Refused for a column that is set twice."""
+    found: dict[str, str] = {}
+    for name, sql in pairs:
+        if name in found:
+            raise Refused(f"--set: expected one value for column {name}, found {found[name]!r} and {sql!r}: keep one")
+        found[name] = sql
+    return found
 
 
 def _correction(text: str, columns: Collection[str]) -> tuple[str, str]:

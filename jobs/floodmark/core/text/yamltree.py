@@ -88,9 +88,16 @@ def _compose(text: str) -> Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise _refused(parser_message(error.problem or str(error), text, mark.index if mark else 0), mark) from None
-    except yaml.YAMLError as error:  # a character that YAML does not allow: no mark
-        raise YamlRefused(str(error).splitlines()[0], 1, 1) from None
+    except yaml.reader.ReaderError as error:  # a character that YAML does not allow: no mark
+        odd = f"the character {chr(error.character)!r} is not allowed; leave it out"
+        raise YamlRefused(odd, *_place_of(text, error.position)) from None
     return node
+
+
+def _place_of(text: str, position: int) -> tuple[int, int]:
+    """Line and column of a character."""
+    lines = f"{text[:position]}?".splitlines()
+    return len(lines), len(lines[-1])
 
 
 def _refused(message: str, mark: yaml.Mark | None) -> YamlRefused:
