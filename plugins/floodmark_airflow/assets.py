@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlparse
+from urllib.parse import quote, unquote, urlparse
 
 from airflow.sdk import Asset
 
@@ -30,6 +30,18 @@ def _quoted(place: str) -> str:
     Everything else stays as written, because it is the asset's name so far.
     """
     return re.sub(r"[^\x00-\x7f]+|[#?]", lambda found: quote(found[0], errors="surrogateescape"), place)
+
+
+def unquoted(place: str) -> str:
+    """What `_quoted` made of it, as it was. Bytes that are not UTF-8 stay quoted: no JSON has them."""
+    return re.sub(r"(?:%[89A-F][0-9A-F])+|%23|%3F", _as_it_was, place)
+
+
+def _as_it_was(found: re.Match[str]) -> str:
+    try:
+        return unquote(found[0], errors="strict")
+    except UnicodeDecodeError:
+        return found[0]
 
 
 def inlets(rule: Rule, written: Collection[str]) -> list[Asset | AssetUriRef]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from floodmark_airflow.assets import unquoted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset
     from airflow.sdk.definitions.asset import AssetUriRef
 
-SPELT = {"abfs": "abfss"}  # OpenLineage's spelling of schemes, where an asset has another
+SPELT = {"abfs": "abfss", "wasb": "wasbs"}  # OpenLineage's spelling of schemes, where an asset has another
 BY_PATH = ("hdfs",)  # where a name begins with a slash: a path, not the key of an object
 
 
@@ -36,7 +38,8 @@ def places(assets: Iterable[Asset | AssetUriRef]) -> list[tuple[str, str]]:
 def place_of(uri: str) -> tuple[str, str]:
     """Namespace and name of a table, by OpenLineage's rules for names; from the URI of its asset."""
     place = urlsplit(uri)
+    path = unquoted(place.path)
     if place.scheme == "file":
-        return "file", place.path
+        return "file", path
     scheme = SPELT.get(place.scheme, place.scheme)
-    return f"{scheme}://{place.netloc}", place.path if scheme in BY_PATH else place.path.lstrip("/")
+    return f"{scheme}://{place.netloc}", path if scheme in BY_PATH else path.lstrip("/")

@@ -37,11 +37,17 @@ def task(rules: Path) -> RuleRunOperator:
     ("address", "place"),
     [
         ("/lake/out", ("file", "/lake/out")),
+        ("/lake/ü", ("file", "/lake/ü")),
+        ("/lake/a#b?c%41 d", ("file", "/lake/a#b?c%41 d")),
+        ("/lake/\udcff", ("file", "/lake/%FF")),
+        ("s3://bucket/lake/ä", ("s3://bucket", "lake/ä")),
         ("s3://bucket/lake/out", ("s3://bucket", "lake/out")),
         ("gs://bucket/lake/out", ("gs://bucket", "lake/out")),
         ("hdfs://node:8020/lake/out", ("hdfs://node:8020", "/lake/out")),
         ("abfss://c@a.dfs.core.windows.net/out", ("abfss://c@a.dfs.core.windows.net", "out")),
         ("abfs://c@a.dfs.core.windows.net/out", ("abfss://c@a.dfs.core.windows.net", "out")),
+        ("wasb://c@a.blob.core.windows.net/out", ("wasbs://c@a.blob.core.windows.net", "out")),
+        ("wasbs://c@a.blob.core.windows.net/out", ("wasbs://c@a.blob.core.windows.net", "out")),
     ],
 )
 def test_a_table_is_named_by_the_rules_of_openlineage(address: str, place: tuple[str, str]) -> None:
