@@ -20,6 +20,7 @@ from support.byhand import begun, commit, folded, intent, keep, set_apart
 from support.flow import HOPPING, OVER, SESSIONS, TUMBLING, Flow, event
 from typer.testing import CliRunner
 
+from floodmark.cli import main
 from floodmark.cli.app import app
 from floodmark.cli.runs.stopping import Stopping
 from floodmark.cli.shared import output
@@ -496,17 +497,32 @@ def test_a_rule_that_another_run_holds_is_refused_before_spark_and_names_it(
 
 
 def test_a_signal_cancels_what_spark_does_and_is_seen_between_epochs() -> None:
-    context = SimpleNamespace(cancelled=threading.Event())
-    context.cancelAllJobs = context.cancelled.set
+    context, levels = SimpleNamespace(cancelled=threading.Event()), list[str]()
+    context.cancelAllJobs, context.setLogLevel = context.cancelled.set, levels.append
     with Stopping() as stopping:
         stopping.check()
         stopping.application(SimpleNamespace(sparkContext=context))  # type: ignore[arg-type]
         signal.raise_signal(signal.SIGTERM)
         assert context.cancelled.wait(5)
+        assert levels == ["OFF"], "what is cancelled is no error that anybody looks for"
         with pytest.raises(RunFailed, match="the next run finishes"):
             stopping.check()
     assert stopping.signal == signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("when", ["loading", "starting"])
+def test_an_interrupt_before_the_command_ends_quietly(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    loaded: Any = SimpleNamespace(app=interrupted)
+    if when == "loading":
+        loaded = type("Loading", (), {"__getattr__": interrupted})()
+    monkeypatch.setitem(sys.modules, "floodmark.cli.app", loaded)
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 130
 
 
 def test_init_writes_a_rule_that_is_valid_and_overwrites_nothing(flow: Flow) -> None:

@@ -62,6 +62,9 @@ class Stopping:
         threading.Thread(target=self._cancel, daemon=True).start()
 
     def _cancel(self) -> None:
+        with contextlib.suppress(Exception):  # from here on, Spark logs only traces of the jobs that are cancelled
+            assert self._session is not None
+            self._session.sparkContext.setLogLevel("OFF")
         waited = 0.0
         while waited < GRACE:
             with contextlib.suppress(Exception):  # Spark may have stopped already, which is the goal
