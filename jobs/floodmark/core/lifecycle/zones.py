@@ -6,7 +6,7 @@ It also writes and reads times of years that Python lacks.
 from __future__ import annotations
 
 import re
-from datetime import MAXYEAR, UTC, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
 
-_CYCLE_US = 146_097 * DAY  # 400 years: all of them have equal days
-_FAR = re.compile(r"(\+\d{5,}|-\d{4,}|0000)(-.*)")
+CYCLE_US = 146_097 * DAY  # 400 years: all of them have equal days
+_YEAR = re.compile(r"([+-]?\d{4,})(-.*)")
 
 
 def zoned(rule: Rule, head: Head | None) -> bool:
@@ -38,19 +38,27 @@ def micros_of(at: datetime, rule: Rule, zoned: bool) -> int:
 
 def far_text(micros: int) -> str:
     """A moment of any year in ISO 8601, without a zone. A year after 9999 has a sign, as in `+32971-10-06T00:00:00`."""
-    cycles, rest = divmod(micros, _CYCLE_US)
+    cycles, rest = divmod(micros, CYCLE_US)
     near = datetime(1970, 1, 1) + timedelta(microseconds=rest)
     year = near.year + 400 * cycles
     sign = "-" if year < 0 else "+" if year > MAXYEAR else ""
     return f"{sign}{abs(year):04}{near.isoformat()[4:]}"
 
 
+def near_text(text: str) -> tuple[str, int]:
+    """A date or time in ISO 8601 in a year that Python has, and how often 400 years lie between. Raises ValueError."""
+    found = _YEAR.fullmatch(text)
+    if found is None:
+        raise ValueError(f"expected a date or a time in ISO 8601, found {text!r}")
+    year = int(found[1])
+    cycles = 0 if MINYEAR <= year <= MAXYEAR else (year - 2000) // 400
+    return f"{year - 400 * cycles:04}{found[2]}", cycles
+
+
 def micros_of_text(text: str, rule: Rule) -> int:
     """The event time of the rule that a table's row shows; its year may be one that Python lacks."""
-    found = _FAR.fullmatch(text)
-    cycles = 0 if found is None else (int(found[1]) - 2000) // 400
-    near = text if found is None else f"{int(found[1]) - 400 * cycles:04}{found[2]}"
-    return micros_of(datetime.fromisoformat(near), rule, text.endswith("Z")) + cycles * _CYCLE_US
+    near, cycles = near_text(text)
+    return micros_of(datetime.fromisoformat(near), rule, text.endswith("Z")) + cycles * CYCLE_US
 
 
 def zone_offset_ms(zone: str, clock_ms: int) -> int:

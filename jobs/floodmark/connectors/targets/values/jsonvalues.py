@@ -15,16 +15,17 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import MAXYEAR, MINYEAR, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from floodmark.core.lifecycle.zones import CYCLE_US, near_text
 from floodmark.core.text.ddl import Column, Type
+from floodmark.core.text.durations import DAY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 _ENCODER = msgspec.json.Encoder()
 _SAME = ("boolean", "tinyint", "smallint", "int", "bigint", "string")
 _TIMES = {"timestamp": "+00:00", "timestamp_ntz": ""}
-_YEAR = re.compile(r"(-?\d{4,})(-.*)")
-_CYCLE = timedelta(days=146_097)  # 400 years
 
 
 def json_value(value: Any, kind: Type) -> Any:
@@ -128,26 +127,16 @@ def key_of(text: str, kind: Type) -> Any:
 
 
 def _date(text: str) -> date | int:
-    plain, cycles = _shifted(text)
-    found = date.fromisoformat(plain)
-    return (found - date(1970, 1, 1)).days + cycles * _CYCLE.days if cycles else found
+    near, cycles = near_text(text)
+    found = date.fromisoformat(near)
+    return (found - date(1970, 1, 1)).days + cycles * CYCLE_US // DAY if cycles else found
 
 
 def _time(text: str) -> datetime | int:
-    plain, cycles = _shifted(text)
-    found = datetime.fromisoformat(plain)
-    since = datetime(1970, 1, 1, tzinfo=found.tzinfo)
-    return (found - since + cycles * _CYCLE) // timedelta(microseconds=1) if cycles else found
-
-
-def _shifted(text: str) -> tuple[str, int]:
-    """A date or time as in a year that Python has, and how often 400 years lie between: all of them have equal days."""
-    found = _YEAR.fullmatch(text)
-    if found is None:
-        raise ValueError(f"expected a date or a time in ISO 8601, found {text!r}")
-    year, rest = found.groups()
-    cycles = 0 if MINYEAR <= int(year) <= MAXYEAR else (int(year) - 2000) // 400
-    return f"{int(year) - 400 * cycles:04}{rest}", cycles
+    near, cycles = near_text(text)
+    found = datetime.fromisoformat(near)
+    since = found - datetime(1970, 1, 1, tzinfo=found.tzinfo)
+    return since // timedelta(microseconds=1) + cycles * CYCLE_US if cycles else found
 
 
 def _same(value: Any) -> Any:
