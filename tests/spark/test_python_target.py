@@ -58,7 +58,7 @@ def made(root: Path, sinks: int = len(SINKS)) -> Flow:
 def written(root: Path, spark: SparkSession) -> Iterator[Flow]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in PLACES.items():
-            patch.setenv(name, value)
+            patch.setenv(name, str(root / value) if value == "nowhere" else value)
         yield run_all(spark, made(root))
 
 
