@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,6 +27,8 @@ from floodmark.connectors.avro.schemas import schema_of
 from floodmark.connectors.ports import connections
 from floodmark.connectors.ports.source import MALFORMED
 from floodmark.connectors.sources.kafka.offsets import KafkaOffset
+from floodmark.connectors.sources.kafka.options import Kafka
+from floodmark.connectors.sources.kafka.records import decoded
 from floodmark.connectors.sources.kafka.source import KafkaSource
 from floodmark.core.protocol.crashpoints import EPOCH_POINTS
 from floodmark.core.rules.model import StartAt
@@ -251,6 +254,48 @@ def test_values_of_every_avro_type_are_read_at_their_bounds(spark: SparkSession)
     rows = spark.createDataFrame(values, "i INT, value BINARY").select("i", read.alias("r")).orderBy("i").collect()
     found = [row.r.row.asDict(recursive=True) for row in rows]
     assert found == [{**row, "at": row["at"] and row["at"].replace(tzinfo=None)} for row in avro.AT_BOUNDS]
+
+
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+PRICED = {"type": "record", "name": "Priced", "fields": [
+    {"name": "k", "type": "int"},
+    {"name": "m", "type": ["null", MONEY]},
+    {"name": "f", "type": {"type": "fixed", "name": "F", "size": 9, "logicalType": "decimal", "precision": 10}},
+    {"name": "o", "type": {"type": "record", "name": "O", "fields": [{"name": "a", "type": {
+        "type": "array", "items": ["null", {"type": "map", "values": MONEY}]}}]}},
+]}  # fmt: skip
+
+
+def test_avro_decimals_that_are_wider_than_declared_are_malformed(spark: SparkSession) -> None:
+    """Spark's decoder reads the last 64 bits: 2^64 + 5 as 5."""
+    bare = json.loads(json.dumps(PRICED).replace('"logicalType": "decimal", ', ""))  # for numbers beyond the precision
+    wide = 2**64 + 5
+
+    def record(m: int | None, f: int, *inner: int | None) -> bytearray:
+        maps = [None if one is None else {"x": _big(one, 9)} for one in inner]
+        row = {"k": 1, "m": None if m is None else _big(m, 9), "f": _big(f, 9), "o": {"a": maps}}
+        return bytearray(avro.value(bare, row))
+
+    good = [record(5, -5), record(None, 10**10 - 1, 7, None), record(-(10**10) + 1, 0)]
+    bad = [record(wide, 1), record(1, wide), record(10**10, 1), record(1, 1, None, 1, wide), record(1, -wide)]
+    values = [(one, "t", 0, i) for i, one in enumerate([*good, *bad])]
+    rows = spark.createDataFrame(values, "value BINARY, topic STRING, partition INT, offset BIGINT")
+    said = Kafka.model_validate({"connection": "c", "topic": "t", "format": "avro", "avro_schema": "a.avsc"})
+    found = [tuple(row) for row in decoded(rows, said, {"": json.dumps(PRICED)}).collect()]
+    cents, units = Decimal("0.05"), Decimal("99999999.99")
+    assert found[:3] == [
+        (1, cents, Decimal(-5), ([],), None),
+        (1, None, Decimal(10**10 - 1), ([{"x": Decimal("0.07")}, None],), None),
+        (1, -units, Decimal(0), ([],), None),
+    ]
+    assert [row[:4] for row in found[3:]] == [(None,) * 4] * 5
+    for row, name in zip(found[3:], "mfmof", strict=True):
+        assert f" for {name}, found a number of more digits" in row[4]
+    assert found[3][4].endswith("offset 3: expected values of decimal(10,2) for m, found a number of more digits")
+
+
+def _big(number: int, size: int) -> bytes:
+    return number.to_bytes(size, "big", signed=True)
 
 
 def test_plans_made_in_parallel_decode_avro_alike(spark: SparkSession) -> None:

@@ -13,6 +13,7 @@ import pytest
 from floodmark.connectors.avro.containers import columns_of_file
 from floodmark.connectors.avro.resolving import check_resolves
 from floodmark.connectors.avro.schemas import check_read, columns_in, record_in, schema_of
+from floodmark.connectors.avro.widening import widened
 from floodmark.connectors.sources.kafka.options import Kafka
 from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.core.text.ddl import columns_of, text_of
@@ -146,6 +147,23 @@ def test_schemas_resolve_only_if_the_values_stay_the_same(writer: Any, reader: A
     else:
         with pytest.raises(ValueError, match=problem):
             check_resolves(*pair)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "precision", "wide"),
+    [("bytes", None, 1, 38), ("bytes", None, 18, 38), ("bytes", None, 19, 19), ("fixed", 8, 9, 9), ("fixed", 9, 9, 21),
+     ("fixed", 16, 18, 38), ("fixed", 40, 2, 38)],
+)  # fmt: skip
+def test_decimals_that_a_long_may_cut_get_room_for_all_of_their_bytes(
+    kind: str, size: int | None, precision: int, wide: int
+) -> None:
+    def schema(digits: int) -> Any:
+        named = {"name": "F", "size": size} if size else {}
+        money = {"type": kind, **named, "logicalType": "decimal", "precision": digits, "scale": 1}
+        inner = {"type": "record", "name": "O", "fields": [field({"type": "map", "values": ["null", money]}, "x")]}
+        return json.loads(record(field("int"), field([{"type": "array", "items": inner}, "null"], "a", default=[])))
+
+    assert widened(schema(precision)) == schema(wide)
 
 
 # --- Schemas of a rule

@@ -15,6 +15,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.connectors.avro.schemas import newest
+from floodmark.connectors.avro.widening import widened
 from floodmark.connectors.planning.versionrows import java_class
 
 _HEAD = 5  # bytes of Confluent's wire format before the record: 0, and the schema's id
@@ -28,6 +29,8 @@ def end_of(value: Column) -> Column:
 
 def values_of_avro(value: Column, texts: Mapping[str, str]) -> tuple[Column, Column]:
     """The value as a struct of `row` and `end`, each null if it does not decode; and what is wrong with it then.
+
+    The row's decimals are wide (`misfits`).
 
     texts: schemas by the ids of Confluent's wire format; the only one of plain values, by an empty text.
     """
@@ -44,8 +47,8 @@ def values_of_avro(value: Column, texts: Mapping[str, str]) -> tuple[Column, Col
 
 def _read(value: Column, body: Column, written: str, wanted: str) -> Column:
     whole: Any = F.concat(body, end_of(value))
-    options = {"mode": "PERMISSIVE", "avroSchema": _with_end(wanted)}
-    return _decoded(whole, _with_end(written), options)
+    options = {"mode": "PERMISSIVE", "avroSchema": _with_end(widened(json.loads(wanted)))}
+    return _decoded(whole, _with_end(json.loads(written)), options)
 
 
 def _decoded(value: Any, schema: str, options: Mapping[str, str]) -> Column:
@@ -61,9 +64,9 @@ def _decoded(value: Any, schema: str, options: Mapping[str, str]) -> Column:
     return Column(columns.column(decoder(columns.expression(value._jc), schema, scala)))
 
 
-def _with_end(text: str) -> str:
+def _with_end(schema: Any) -> str:
     end = {"type": "fixed", "name": "floodmark_end", "size": 16}
-    fields = [{"name": "row", "type": json.loads(text)}, {"name": "end", "type": end}]
+    fields = [{"name": "row", "type": schema}, {"name": "end", "type": end}]
     return json.dumps({"type": "record", "name": "floodmark_value", "fields": fields})
 
 

@@ -9,7 +9,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.connectors.avro.decoding import end_of, values_of_avro
-from floodmark.connectors.avro.schemas import schema_of
+from floodmark.connectors.avro.misfits import fitted, may_misfit, misfit_in
+from floodmark.connectors.avro.schemas import newest, record_in, schema_of
 from floodmark.connectors.planning.jsonrows import ROW, is_malformed, read_object
 from floodmark.connectors.ports.source import MALFORMED, SHOWN
 from floodmark.connectors.sources.kafka.offsets import Partition, Range
@@ -63,11 +64,18 @@ def decoded(rows: DataFrame, said: Kafka, texts: Mapping[str, str] = {}) -> Data
 
 
 def _of_avro(rows: DataFrame, said: Kafka, texts: Mapping[str, str], others: Sequence[Column]) -> DataFrame:
-    read, reason = values_of_avro(F.col("value"), texts or {"": json.dumps(schema_of(said.values()))})
-    found = rows.withColumn("_read", read)
-    values = [F.col(f"_read.row.{quoted(column.name)}").alias(column.name) for column in said.values(texts)]
+    texts = texts or {"": json.dumps(schema_of(said.values()))}
+    read, reason = values_of_avro(F.col("value"), texts)
+    found, record = rows.withColumn("_read", read), record_in(newest(texts))
+    values = {one.name: F.col(f"_read.row.{quoted(one.name)}") for one in record.type.parts}
     bad = F.col("value").isNotNull() & ~F.equal_null(F.col("_read.end"), end_of(F.col("value")))
-    return found.select(*values, *others, F.when(bad, _place(reason)).alias(MALFORMED))
+    malformed = F.when(bad, _place(reason))
+    if may_misfit(record):  # a pass of its own over each row, so it is left out where it finds nothing
+        found, misfit = found.withColumn("_misfit", misfit_in(F.col("_read.row"), record)), F.col("_misfit")
+        values = {p.name: F.when(misfit.isNull(), fitted(values[p.name], p.node)) for p in record.parts}
+        malformed = malformed.when(misfit.isNotNull(), _place(misfit))
+    named = [value.alias(name) for name, value in values.items()]
+    return found.select(*named, *others, malformed.alias(MALFORMED))
 
 
 def _place(text: Column) -> Column:
