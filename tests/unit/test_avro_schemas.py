@@ -13,6 +13,7 @@ import pytest
 from floodmark.connectors.avro.containers import columns_of_file
 from floodmark.connectors.avro.resolving import check_resolves
 from floodmark.connectors.avro.schemas import check_read, columns_in, record_in, schema_of
+from floodmark.connectors.avro.wellformed import check_well_formed
 from floodmark.connectors.avro.widening import widened
 from floodmark.connectors.sources.kafka.options import Kafka
 from floodmark.core.rules.rule import Rule, load_rule
@@ -96,11 +97,83 @@ def test_a_named_type_is_used_again_in_its_namespace() -> None:
         (record(field({"type": "long", "logicalType": "timestamp-nanos"})), "found timestamp-nanos"),
         (record(field({"type": "bytes", "logicalType": "decimal", "precision": 39})), "precision from 1 to 38"),
         (record(field("int"), field("int", "N")), "expected each column once, found N twice"),
+        (record(field({"type": 5})), "expected a type of Avro for field n, found 5"),
+        (record(field({"type": None})), "expected a type of Avro for field n, found null"),
+        (record(field("int", aliases=None)), "expected a list of names as aliases of field n, found null"),
+        (record(field("int", aliases=5)), "expected a list of names as aliases of field n, found 5"),
+        (
+            record(field({"type": "bytes", "logicalType": "decimal"})),
+            "a precision of the decimal for field n, found non",
+        ),
+        (record(field({"type": "bytes", "logicalType": "decimal", "precision": "4"})), 'for field n, found "4"'),
+        (record(field("double", default=float("nan"))), "found NaN, which JSON has not"),
+        (record(field(json.loads('{"type": "array", "items":' * 120 + '"int"' + "}" * 120))), "up to 100 levels"),
+        ("[" * 100_000, "up to 100 levels"),
     ],
 )
 def test_a_schema_without_columns_is_told_with_its_field(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         columns_in(text)
+
+
+ENUM, FIXED = {"type": "enum", "name": "E", "symbols": ["A"]}, {"type": "fixed", "name": "F", "size": 2}
+INTS = {"type": "array", "items": "int"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (record(field({"type": ["null", "int"]})), 'the name of a type as "type" for field n, found ."null", "int".'),
+        (record(field(["null", "null", "int"])), "expected each type once in the union for field n"),
+        (record(field(["null", ["int"]])), "expected each type once in the union for field n"),
+        (record(field(ENUM), field({**ENUM, "symbols": ["B"]}, "b")), "defined once, found E defined anew for field b"),
+        (record(field({**ENUM, "name": "R"})), "found R defined anew for field n"),
+        (record(field("int", default="x")), 'expected a default of the type of field n, found "x"'),
+        (record(field(INTS, default=[1, "x"])), "expected a default of the type of field n"),
+        (record(field({**FIXED, "type": "record", "fields": [field("int")]}, "o", default={})), "of the type of field o"),
+        (record(field({"type": "enum", "name": "E"})), "expected symbols .* for the enum E, found none"),
+        (record(field({**ENUM, "symbols": ["a-b"]})), "expected symbols of letters, digits and _ for the enum E"),
+        (record(field({**ENUM, "symbols": ["A", "A"]})), "expected each symbol of the enum E once"),
+        (record(field({**ENUM, "default": "B"})), 'expected a symbol as default of the enum E, found "B"'),
+        (record(field({**ENUM, "aliases": None})), "expected a list of names as aliases of E, found none"),
+        (record(field({"type": "fixed", "name": "F"})), "expected a number of bytes as size of F, found none"),
+        (record(field({**FIXED, "size": -1})), "expected a number of bytes as size of F, found -1"),
+        (record(field("int", order="up")), "expected ascending or descending or ignore as order of field n"),
+        (record(field("int"), name="a-b"), "expected a name of letters, digits and _.* found 'a-b'"),
+        (record(field("int"), name="string"), "found 'string'"),
+        (record(field("int"), name=5), "expected a name of the type for the schema, found 5"),
+        (record(field("int"), namespace="a.1"), "found 'a.1.R'"),
+    ],
+)  # fmt: skip
+def test_a_schema_that_avro_itself_refuses_is_told_with_its_place(text: str, problem: str) -> None:
+    columns_in(text)
+    with pytest.raises(ValueError, match=problem):
+        check_well_formed(json.loads(text))
+
+
+def test_a_rule_with_such_a_schema_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "one.avsc").write_text(record(field("int", default="x")))
+    with pytest.raises(RuleInvalid, match=r"one.avsc: expected a default of the type of field n, found \"x\""):
+        rule_of(tmp_path, "one.avsc")
+
+
+def test_defaults_and_repeated_definitions_that_avro_takes() -> None:
+    inner = {
+        "type": "record",
+        "name": "Q",
+        "namespace": "a",
+        "fields": [field("int", "x", default=3), field(ENUM, "e")],
+    }
+    check_well_formed(json.loads(record(
+        field(ENUM), field({**ENUM, "doc": "again"}, "b"), field(["string", "null"], "s", default=None),
+        field("double", "d", default="NaN"), field(inner, "o", default={"e": "A"}),
+        field("a.Q", "p", default={"e": "A"}),
+        field({"type": "map", "values": ["null", INTS]}, "m", default={"x": [1], "y": None}),
+        field({"type": "int", "logicalType": "date"}, "t", default=3),
+        field(FIXED, "f", default="ab", order="ignore"),
+        namespace="",
+    )))  # fmt: skip
+    check_well_formed(schema_of(columns_of(EVERY)))
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ _TO_AVRO: dict[str, Any] = {
     "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
     "timestamp_ntz": {"type": "long", "logicalType": "local-timestamp-micros"},
 }
+_DEEPEST = 100  # types within types; Python's own limit is not far
 
 
 @dataclass(frozen=True)
@@ -105,14 +106,31 @@ def _within(kind: Type) -> list[Type]:
 def record_in(text: str) -> Node:
     """The record of a schema's text, with its columns as parts. Raises ValueError: what was expected, and found."""
     try:
-        schema = json.loads(text)
-    except ValueError as fault:
-        raise ValueError(f"expected a schema of Avro in JSON: {fault}") from None
-    found = _Reader().node(schema, "", "the schema")
+        found = _Reader().node(parsed(text), "", "the schema")
+        if _depth(found.type) > _DEEPEST:
+            raise RecursionError
+    except RecursionError:
+        raise ValueError(f"expected types within types up to {_DEEPEST} levels, found more") from None
     if found.kind != "record":
         raise ValueError(f"expected a record, whose fields are columns, found {found.kind}")
     columns_of(text_of(found.type.parts))  # names that differ by case alone
     return found
+
+
+def parsed(text: str) -> Any:
+    """The schema as JSON has it. Raises ValueError for a text that is none."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except ValueError as fault:
+        raise ValueError(f"expected a schema of Avro in JSON: {fault}") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f'found {name}, which JSON has not; write "{name}"')
+
+
+def _depth(kind: Type) -> int:
+    return 1 + max((_depth(part.type) for part in kind.parts), default=0)
 
 
 def columns_in(text: str) -> tuple[Column, ...]:
@@ -137,10 +155,12 @@ class _Reader:
         if isinstance(schema, str):
             return self._by_name(schema, namespace, what)
         if not isinstance(schema, dict) or "type" not in schema:
-            raise ValueError(f"expected a type of Avro for {what}, found {json.dumps(schema)[:60]}")
+            raise ValueError(f"expected a type of Avro for {what}, found {_shown(schema)}")
         kind = schema["type"]
         if isinstance(kind, (dict, list)):
             return self.node(kind, namespace, what)
+        if not isinstance(kind, str):
+            raise ValueError(f"expected a type of Avro for {what}, found {_shown(kind)}")
         if kind in ("record", "error", "enum", "fixed"):
             return self._defined(schema, namespace, what)
         if kind in ("array", "map"):
@@ -177,7 +197,10 @@ class _Reader:
 
     def _field(self, field: Mapping[str, Any], namespace: str) -> Part:
         node = self.node(field["type"], namespace, f"field {field['name']}")
-        return Part(str(field["name"]), node, "default" in field, tuple(field.get("aliases", ())))
+        aliases = field.get("aliases", [])
+        if not isinstance(aliases, list) or not all(isinstance(one, str) for one in aliases):
+            raise ValueError(f"expected a list of names as aliases of field {field['name']}, found {_shown(aliases)}")
+        return Part(str(field["name"]), node, "default" in field, tuple(aliases))
 
     def _holding(self, schema: Mapping[str, Any], namespace: str, what: str) -> Node:
         name, key = ("element", "items") if schema["type"] == "array" else ("value", "values")
@@ -198,9 +221,21 @@ def _is_field(one: object) -> bool:
 def _beside_null(union: list[Any], what: str) -> Any:
     others = [one for one in union if one != "null"]
     if len(others) != 1:
-        found = json.dumps(union)[:60]
-        raise ValueError(f"expected one type beside null for {what}, which one column can have, found {found}")
+        raise ValueError(f"expected one type beside null for {what}, which one column can have, found {_shown(union)}")
     return others[0]
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value)[:60]
+
+
+def _decimal(schema: Mapping[str, Any], what: str) -> Type:
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if type(precision) is not int:
+        found = "none" if precision is None else _shown(precision)
+        raise ValueError(f"expected a precision of the decimal for {what}, found {found}")
+    (column,) = columns_of(f"d DECIMAL({precision}, {scale})")
+    return column.type
 
 
 def _logical(schema: Mapping[str, Any], plain: Node, what: str) -> Node:
@@ -208,7 +243,6 @@ def _logical(schema: Mapping[str, Any], plain: Node, what: str) -> Node:
     if logical in _NONE:
         raise ValueError(f"expected a type that a column can have for {what}, found {logical}")
     if logical == "decimal" and plain.kind in ("bytes", "fixed"):
-        (column,) = columns_of(f"d DECIMAL({schema.get('precision')}, {schema.get('scale', 0)})")
-        return Node(plain.kind, column.type, logical)
+        return Node(plain.kind, _decimal(schema, what), logical)
     known = _LOGICAL.get((plain.kind, logical))
     return plain if known is None else Node(plain.kind, Type(known), logical)

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from floodmark.connectors.avro.resolving import check_resolves
-from floodmark.connectors.avro.schemas import check_read, columns_in, newest, record_in
+from floodmark.connectors.avro.schemas import check_read, columns_in, newest, parsed, record_in
+from floodmark.connectors.avro.wellformed import check_well_formed
 from floodmark.core.rules.file.fields import Filled, Written, as_text, column_name, connection_name
 from floodmark.core.text.ddl import Column, Type, columns_of
 from floodmark.core.text.files import read_plain
@@ -207,7 +208,9 @@ def _text(name: str, folder: Path) -> str:
 
 def _check_text(name: str, text: str, read_as: str) -> None:
     try:
-        check_resolves(record_in(text), record_in(read_as))
+        record = record_in(text)
+        check_well_formed(parsed(text))
+        check_resolves(record, record_in(read_as))
     except ValueError as fault:
         raise ValueError(f"{name}: {fault}") from None
 
