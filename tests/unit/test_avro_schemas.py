@@ -130,7 +130,7 @@ INTS = {"type": "array", "items": "int"}
         (record(field({**ENUM, "name": "R"})), "found R defined anew for field n"),
         (record(field("int", default="x")), 'expected a default of the type of field n, found "x"'),
         (record(field(INTS, default=[1, "x"])), "expected a default of the type of field n"),
-        (record(field({**FIXED, "type": "record", "fields": [field("int")]}, "o", default={})), "of the type of field o"),
+        (record(field({**FIXED, "type": "record", "fields": [field("int")]}, "o", default={})), "the type of field o"),
         (record(field({"type": "enum", "name": "E"})), "expected symbols .* for the enum E, found none"),
         (record(field({**ENUM, "symbols": ["a-b"]})), "expected symbols of letters, digits and _ for the enum E"),
         (record(field({**ENUM, "symbols": ["A", "A"]})), "expected each symbol of the enum E once"),
@@ -211,6 +211,25 @@ QTY = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
         (field({"type": "record", "name": "Q", "fields": [field("int", "x")]}),
          field({"type": "record", "name": "Q", "fields": [field("string", "x")]}), "expected string for n.x, found in"),
         (field({"type": "map", "values": "int"}), field({"type": "map", "values": "long"}), None),
+        # As Avro's library decodes them
+        (field(ENUM), field({**ENUM, "symbols": ["B", "A"]}), None),
+        (field({**ENUM, "symbols": ["B", "A"]}), field(ENUM), "expected the symbol B of n, or a default of the enum"),
+        (field({**ENUM, "symbols": ["B", "A"]}), field({**ENUM, "default": "A"}), None),
+        (field(ENUM), field({**ENUM, "name": "G"}), "expected the enum G, or an alias of it, for n, found E"),
+        (field(ENUM), field({**ENUM, "name": "G", "aliases": ["E"]}), None),
+        (field(ENUM), field({**ENUM, "name": "G", "namespace": "x", "aliases": ["E"]}), "expected the enum G"),
+        (field(ENUM), field({**ENUM, "namespace": "x"}), None),
+        (field(ENUM), field(["null", {**ENUM, "namespace": "x"}]), "expected the enum x.E, or an alias of it"),
+        (field(["null", ENUM]), field(["null", {**ENUM, "namespace": "x"}]), None),
+        (field(FIXED), field({**FIXED, "name": "G"}), "expected the fixed G, or an alias of it, for n, found F"),
+        (field(FIXED), field({**FIXED, "size": 3}), "expected 3 bytes for n, found 2"),
+        (field(FIXED), field({**FIXED, "name": "G", "aliases": ["F"]}), None),
+        (field({**QTY, **FIXED}), field({**QTY, **FIXED, "name": "G"}), "expected the fixed G"),
+        (field({"type": "record", "name": "Q", "fields": [field("int", "x")]}),
+         field({"type": "record", "name": "P", "fields": [field("long", "x")]}), None),
+        (field({"type": "record", "name": "Q", "fields": [field("int", "x")]}),
+         field({"type": "record", "name": "P", "fields": [field("int", "y", aliases=["x"])]}),
+         "expected the field n.y, .* aliases of fields hold only if Q is an alias of their record"),
     ],
 )  # fmt: skip
 def test_schemas_resolve_only_if_the_values_stay_the_same(writer: Any, reader: Any, problem: str | None) -> None:
@@ -237,6 +256,13 @@ def test_decimals_that_a_long_may_cut_get_room_for_all_of_their_bytes(
         return json.loads(record(field("int"), field([{"type": "array", "items": inner}, "null"], "a", default=[])))
 
     assert widened(schema(precision)) == schema(wide)
+
+
+def test_a_field_is_read_from_one_field() -> None:
+    both = record_in(record(field("int", "a"), field("int", "b")))
+    with pytest.raises(ValueError, match="expected one field that b is read from, by name or alias, found a and b"):
+        check_resolves(both, record_in(record(field("int", "b", aliases=["a"]))))
+    check_resolves(both, record_in(record(field("int", "b", aliases=["a"]), name="Other")))
 
 
 # --- Schemas of a rule

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from floodmark.core.text.ddl import Column, Type, columns_of, text_of
@@ -54,13 +54,29 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Named:
+    """What Avro compares of a record, an enum or a fixed beside its fields. Names are full ones."""
+
+    name: str = ""
+    aliases: tuple[str, ...] = ()
+    size: object = None
+    symbols: tuple[str, ...] = ()
+    has_default: bool = False
+
+
+@dataclass(frozen=True)
 class Node:
-    """A type of a schema, without null. `type`: of its column; `logical`: Avro's logical type, if a column has it."""
+    """A type of a schema, without null. `type`: of its column; `logical`: Avro's logical type, if a column has it.
+
+    in_union: whether null stands beside it.
+    """
 
     kind: str
     type: Type
     logical: str = ""
     parts: tuple[Part, ...] = ()
+    named: Named = Named()
+    in_union: bool = False
 
 
 def schema_of(columns: Sequence[Column]) -> dict[str, Any]:
@@ -151,7 +167,7 @@ class _Reader:
 
     def node(self, schema: Any, namespace: str, what: str) -> Node:
         if isinstance(schema, list):
-            return self.node(_beside_null(schema, what), namespace, what)
+            return replace(self.node(_beside_null(schema, what), namespace, what), in_union=True)
         if isinstance(schema, str):
             return self._by_name(schema, namespace, what)
         if not isinstance(schema, dict) or "type" not in schema:
@@ -181,7 +197,8 @@ class _Reader:
     def _defined(self, schema: Mapping[str, Any], namespace: str, what: str) -> Node:
         full = _full(str(schema.get("name", "")), str(schema.get("namespace", namespace)))
         self._named[full] = None
-        self._named[full] = found = self._body(schema, full.rpartition(".")[0], what)
+        body = self._body(schema, full.rpartition(".")[0], what)
+        self._named[full] = found = replace(body, named=_named(schema, full))
         return found
 
     def _body(self, schema: Mapping[str, Any], namespace: str, what: str) -> Node:
@@ -208,6 +225,12 @@ class _Reader:
         held = Column(name, node.type)
         parts = (held,) if name == "element" else (Column("key", Type("string")), held)
         return Node(schema["type"], Type(schema["type"], parts=parts), parts=(Part(name, node),))
+
+
+def _named(schema: Mapping[str, Any], full: str) -> Named:
+    aliases, symbols = (tuple(map(str, schema.get(key) or ())) for key in ("aliases", "symbols"))
+    whole = tuple(_full(one, full.rpartition(".")[0]) for one in aliases)
+    return Named(full, whole, schema.get("size"), symbols, "default" in schema)
 
 
 def _full(name: str, namespace: str) -> str:

@@ -122,9 +122,7 @@ def _full_name(schema: Mapping[str, Any], namespace: str, what: str) -> str:
     outer = own if isinstance(own, str) else namespace
     full = name.removeprefix(".") if "." in name or not outer else f"{outer}.{name}"
     if not _is_name(full) or full in _PLAIN:
-        raise ValueError(
-            f"expected a name of letters, digits and _, that Avro has not itself, of the type for {what}, found {full!r}"
-        )
+        raise ValueError(f"expected a name of letters, digits and _, none of Avro's, for {what}, found {full!r}")
     return full
 
 
