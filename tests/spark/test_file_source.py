@@ -174,7 +174,7 @@ def test_avro_with_columns_missing_and_wider_in_blocks_of_any_codec(spark: Spark
         ).save(str(folder / codec))
     os.utime(folder / "a.avro", (1, 1))
     found = read(spark, folder, format="avro", recursive=True, infer="once")
-    assert [tuple(row) for row in found if row.n == 1 and row["at"]] == [(at, 1, Decimal("-1.25"))]
+    assert [tuple(row) for row in found if row.n == 1 and row["at"]] == [(at, 1, Decimal("-1.25"), None)]
     assert Counter(row.n for row in found) == Counter([1, *range(1000), 3, 3])
     assert all(row["at"] is None and row.m is None for row in found if row.n > 3)
 
@@ -186,6 +186,44 @@ def test_an_avro_file_that_is_cut_off_stops_the_run_as_a_parquet_file_does(spark
     (folder / "a.avro").write_bytes(whole[:-20])
     with pytest.raises(Exception, match=r"FAILED_READ_FILE.*a\.avro"):  # Spark's own, which a run translates
         read(spark, folder, format="avro")
+
+
+def test_avro_decimals_that_are_wider_than_declared_are_malformed(spark: SparkSession, folder: Path) -> None:
+    """Spark's reader takes the last 64 bits: 2^64 + 5 as 5. The files' decimals are narrower than the columns."""
+    inner = {"type": "record", "name": "I", "fields": [field("x", {"type": "array", "items": money(6, 1)})]}
+    schemas = [
+        {"type": "record", "name": "R", "fields": [field("n", "int"), field("m", money(9, 2)), field("o", inner)]},
+        {"type": "record", "name": "S", "fields": [field("m", ["null", money(5, 0)]), field("n", "long")]},
+    ]
+    five, wide = (one.to_bytes(9, "big", signed=True) for one in (-5, 2**64 + 5))
+    rows = [
+        [
+            {"n": 1, "m": five, "o": {"x": [five]}},
+            {"n": 2, "m": wide, "o": {"x": []}},
+            {"n": 3, "m": five, "o": {"x": [wide]}},
+        ],
+        [{"n": 4, "m": five}, {"n": 5, "m": None}, {"n": 6, "m": wide}],
+    ]
+    for name, schema, some_rows in zip("ab", schemas, rows, strict=True):
+        avro.write_bare(folder / name, schema, some_rows)
+    avro.write_file(folder / "c", {"type": "record", "name": "T", "fields": [field("n", "int")]}, [{"n": 7}])
+    columns = "n BIGINT, m DECIMAL(12,4), o STRUCT<x: ARRAY<DECIMAL(6,1)>>"
+    found = sorted(read(spark, folder, format="avro", schema=columns), key=lambda row: row.n)
+    good = [(row.n, row.m, row.o and row.o.x) for row in found if row[MALFORMED] is None]
+    assert good == [(1, Decimal("-0.05"), [Decimal("-0.5")]), (4, -5, None), (5, None, None), (7, None, None)]
+    assert {row.n: row[MALFORMED] for row in found if row[MALFORMED]} == {
+        2: "file a: expected values of decimal(12,4) for m, found a number of more digits",
+        3: "file a: expected values of struct<x: array<decimal(6,1)>> for o, found a number of more digits",
+        6: "file b: expected values of decimal(12,4) for m, found a number of more digits",
+    }
+
+
+def field(name: str, kind: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind}
+
+
+def money(precision: int, scale: int) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
 
 
 def test_an_avro_file_with_another_type_is_refused(spark: SparkSession, folder: Path) -> None:

@@ -22,8 +22,8 @@ from support.running import crash, run
 from support.sourcekinds import Growing, KindUnderTest, promised, rows_promised
 from support.sourcelives import sink, some, verdict, windows
 
-from floodmark.connectors.avro.decoding import values_of_avro
 from floodmark.connectors.avro.schemas import schema_of
+from floodmark.connectors.planning.avrovalues import values_of_avro
 from floodmark.connectors.ports import connections
 from floodmark.connectors.ports.source import MALFORMED
 from floodmark.connectors.sources.kafka.offsets import KafkaOffset

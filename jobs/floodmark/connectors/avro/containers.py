@@ -11,11 +11,16 @@ from floodmark.errors import Refused
 
 def columns_of_file(content: BinaryIO) -> tuple[Column, ...]:
     """The columns of a file's schema. Raises ValueError for another file, or types that no column has."""
+    return columns_in(schema_of_file(content))
+
+
+def schema_of_file(content: BinaryIO) -> str:
+    """The text of a file's schema. Raises ValueError for another file."""
     try:
         from fastavro import reader
     except ImportError as fault:
         raise Refused("expected the package fastavro, found none: pip install 'floodmark[avro]'") from fault
     try:
-        return columns_in(str(reader(content).metadata["avro.schema"]))
+        return str(reader(content).metadata["avro.schema"])
     except KeyError as fault:
         raise ValueError(f"no {fault} in its head") from None

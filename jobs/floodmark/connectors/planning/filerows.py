@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,10 +12,14 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
+from floodmark.connectors.avro.schemas import Node, columns_in, record_in, schema_of
+from floodmark.connectors.avro.widening import widened
+from floodmark.connectors.planning.avromisfits import fitted, may_misfit, misfit_in
 from floodmark.connectors.planning.jsonrows import ROW, is_malformed, read_list, read_object
 from floodmark.connectors.ports.source import MALFORMED, SHOWN
 from floodmark.core.text.addresses import is_object
 from floodmark.core.text.ddl import Column as Declared
+from floodmark.core.text.ddl import Type
 
 RAW = "_floodmark_raw"  # the text of a record that is malformed
 BOM = "\ufeff"  # what some begin a file of UTF-8 with
@@ -25,49 +30,72 @@ ALONE = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 @dataclass(frozen=True)
 class Records:
     """What files hold. `options`: for Spark's reader. `columns`: in the files; `folders`: in names of folders. `plain`:
-    whether each line of JSON is an object alone."""
+    whether each line of JSON is an object alone. `head`: the schema of Avro in the head of each."""
 
     format: str
     options: Mapping[str, str]
     columns: tuple[Declared, ...]
     folders: tuple[Declared, ...]
     plain: bool = False
+    head: str = ""
 
     @property
     def is_text(self) -> bool:
-        """Whether any of them can be malformed."""
+        """Whether any of them can be malformed, as texts."""
         return self.format in ("json", "csv", "text")
+
+    @property
+    def record(self) -> Node | None:
+        """The columns as Avro has them, if the decoder may cut some of their values off."""
+        found = record_in(json.dumps(schema_of(self.columns))) if self.format == "avro" else None
+        return found if found is not None and may_misfit(found) else None
+
+    @property
+    def has_malformed(self) -> bool:
+        return self.is_text or self.record is not None or bool(self.folders)
 
 
 def rows_of(
-    spark: SparkSession, records: Records, root: str, paths: Sequence[str], plain: Collection[str] = ()
+    spark: SparkSession,
+    records: Records,
+    root: str,
+    paths: Sequence[str],
+    plain: Collection[str] = (),
+    heads: Mapping[str, str] = {},
 ) -> DataFrame:
     """The records of files, with their columns, those of folders, and MALFORMED where records can be malformed.
 
     root: the address of their folder. paths: below it. plain: of them, files of JSON whose lines are objects alone.
+    heads: the schemas in the heads of files of Avro, if there is a `Records.record`.
     """
     if not paths:
         return _none(spark, records)
-    parts = {is_plain: [one for one in paths if (one in plain) == is_plain] for is_plain in (True, False)}
-    found = [_rows(spark, replace(records, plain=kind), root, part) for kind, part in parts.items() if part]
+    parts: dict[tuple[bool, str], list[str]] = {}
+    for one in paths:
+        parts.setdefault((one in plain, heads.get(one, "")), []).append(one)
+    found = [_rows(spark, replace(records, plain=kind[0], head=kind[1]), root, part) for kind, part in parts.items()]
     return reduce(DataFrame.unionAll, found)
 
 
 def _rows(spark: SparkSession, records: Records, root: str, paths: Sequence[str]) -> DataFrame:
     read = [F.col(_quoted(one.name)) for one in records.columns]
-    path = _path(root)
+    path, record = _path(root), records.record
     folders = {one: _folder(path, one) for one in records.folders}
     cast = [folder.try_cast(str(one.type)).alias(one.name) for one, folder in folders.items()]
     problems = [_misfit(path, one, folder) for one, folder in folders.items()]
     if records.is_text:
         problems.append(_malformed(path, read))
+    if record is not None:
+        misfit = misfit_in({one.name: F.col(_quoted(one.name)) for one in records.columns}, record)
+        problems.append(F.substring(F.concat(F.lit("file "), path, F.lit(": "), misfit), 1, SHOWN))
+        read = [fitted(value, part.node).alias(part.name) for value, part in zip(read, record.parts, strict=True)]
     hidden = [F.coalesce(*problems).alias(MALFORMED)] if problems else []
     return _loaded(spark, records, root, paths).select(*read, *cast, *hidden)
 
 
 def _none(spark: SparkSession, records: Records) -> DataFrame:
     nulls = [F.lit(None).cast(str(one.type)).alias(one.name) for one in (*records.columns, *records.folders)]
-    hidden = [F.lit(None).cast("string").alias(MALFORMED)] if records.is_text or records.folders else []
+    hidden = [F.lit(None).cast("string").alias(MALFORMED)] if records.has_malformed else []
     return spark.range(0).select(*nulls, *hidden)
 
 
@@ -79,12 +107,22 @@ def _loaded(spark: SparkSession, records: Records, root: str, paths: Sequence[st
         lines, is_text = _opened(spark, "text", {}, "value STRING", root, paths), F.is_valid_utf8("value")
         value, raw = F.when(is_text, F.col("value")).alias("value"), F.when(~is_text, F.col("value")).alias(RAW)
         return lines.select("_metadata", value, raw)
-    schema = [f"{_quoted(one.name)} {one.type}" for one in records.columns]
-    options = dict(records.options)
+    wide, options = _widened(records)
+    schema = [f"{_quoted(one.name)} {wide.get(one.name.lower(), one.type)}" for one in records.columns]
     if records.is_text:
         options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW}
         schema.append(f"{RAW} STRING")
     return _opened(spark, records.format, options, ", ".join(schema), root, paths)
+
+
+def _widened(records: Records) -> tuple[dict[str, Type], dict[str, str]]:
+    """The types that columns of Avro files are read as, by name, and the options for them."""
+    if not records.head or records.record is None:
+        return {}, dict(records.options)
+    text = json.dumps(widened(json.loads(records.head)))
+    narrow = {part.name.lower() for part in records.record.parts if may_misfit(part.node)}
+    types = {one.name.lower(): one.type for one in columns_in(text) if one.name.lower() in narrow}
+    return types, {**records.options, "avroSchema": text}
 
 
 def _of_json(spark: SparkSession, records: Records, root: str, paths: Sequence[str]) -> DataFrame:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
 
-from floodmark.connectors.avro.containers import columns_of_file
+from floodmark.connectors.avro.containers import columns_of_file, schema_of_file
 from floodmark.connectors.sources.files.folder import Content
 from floodmark.core.text.ddl import Column, columns_of, fits, text_of
 from floodmark.errors import WrongColumn
@@ -60,6 +60,12 @@ def columns_in(what: str, said: WrittenFiles, file: Content) -> tuple[Column, ..
         if said.format in _OWN:
             return _own(said, file)
         return _declared(_inferred(said, file))
+
+
+def head_of(what: str, said: WrittenFiles, file: Content) -> str:
+    """The schema in the head of a file of Avro. Raises WrongColumn for another file."""
+    with _named(what, said, file), file.open() as content:
+        return schema_of_file(content)
 
 
 def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file: Content, whole: bool) -> None:

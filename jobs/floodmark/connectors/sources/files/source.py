@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from floodmark.connectors.planning.filerows import Records
     from floodmark.core.rules.rule import EpochLimits, Stream
     from floodmark.core.text.ddl import Column
 
@@ -279,7 +280,16 @@ class FilesSource(Stepped):
             check_jars(AVRO_JARS)
         records = Records(said.format, said.for_spark, self._columns, said.folders)
         paths = [one.path for one in files if one.size]
-        return rows_of(spark, records, self.address, paths, _plain(said, self._folder, paths))
+        return rows_of(spark, records, self.address, paths, *_looks(self._what, said, self._folder, records, paths))
+
+
+def _looks(
+    what: str, said: WrittenFiles, folder: Folder, records: Records, paths: Sequence[str]
+) -> tuple[set[str], dict[str, str]]:
+    """What is read of files before Spark does: which are plain JSON, and the heads of Avro that `records` needs."""
+    wanted = paths if records.record is not None else ()
+    heads = {one: schemas.head_of(what, said, folder.content(one)) for one in wanted}
+    return _plain(said, folder, paths), heads
 
 
 def _plain(said: WrittenFiles, folder: Folder, paths: Sequence[str]) -> set[str]:

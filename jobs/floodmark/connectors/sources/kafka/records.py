@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
-from floodmark.connectors.avro.decoding import end_of, values_of_avro
-from floodmark.connectors.avro.misfits import fitted, may_misfit, misfit_in
 from floodmark.connectors.avro.schemas import newest, record_in, schema_of
+from floodmark.connectors.planning.avromisfits import fitted, may_misfit, misfit_in
+from floodmark.connectors.planning.avrovalues import end_of, values_of_avro
 from floodmark.connectors.planning.jsonrows import ROW, is_malformed, read_object
 from floodmark.connectors.ports.source import MALFORMED, SHOWN
 from floodmark.connectors.sources.kafka.offsets import Partition, Range
@@ -71,7 +71,7 @@ def _of_avro(rows: DataFrame, said: Kafka, texts: Mapping[str, str], others: Seq
     bad = F.col("value").isNotNull() & ~F.equal_null(F.col("_read.end"), end_of(F.col("value")))
     malformed = F.when(bad, _place(reason))
     if may_misfit(record):  # a pass of its own over each row, so it is left out where it finds nothing
-        found, misfit = found.withColumn("_misfit", misfit_in(F.col("_read.row"), record)), F.col("_misfit")
+        found, misfit = found.withColumn("_misfit", misfit_in(values, record)), F.col("_misfit")
         values = {p.name: F.when(misfit.isNull(), fitted(values[p.name], p.node)) for p in record.parts}
         malformed = malformed.when(misfit.isNotNull(), _place(misfit))
     named = [value.alias(name) for name, value in values.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 from operator import or_
 
@@ -17,10 +18,13 @@ def may_misfit(node: Node) -> bool:
     return _is_narrow(node) or any(may_misfit(part.node) for part in node.parts)
 
 
-def misfit_in(row: Column, record: Node) -> Column:
-    """What is wrong with a row of a record's widened schema; null if nothing is, or there is no row."""
+def misfit_in(values: Mapping[str, Column], record: Node) -> Column:
+    """What is wrong with a row of a record's widened schema; null if nothing is, or there is no row.
+
+    values: by the names of the record's fields.
+    """
     checked = [part for part in record.parts if may_misfit(part.node)]
-    return F.coalesce(*(F.when(_is_misfit(row[one.name], one.node), F.lit(_problem(one))) for one in checked))
+    return F.coalesce(*(F.when(_is_misfit(values[one.name], one.node), F.lit(_problem(one))) for one in checked))
 
 
 def fitted(value: Column, node: Node) -> Column:

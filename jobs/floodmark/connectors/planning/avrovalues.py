@@ -30,7 +30,7 @@ def end_of(value: Column) -> Column:
 def values_of_avro(value: Column, texts: Mapping[str, str]) -> tuple[Column, Column]:
     """The value as a struct of `row` and `end`, each null if it does not decode; and what is wrong with it then.
 
-    The row's decimals are wide (`misfits`).
+    The row's decimals are wide (`avromisfits`).
 
     texts: schemas by the ids of Confluent's wire format; the only one of plain values, by an empty text.
     """
