@@ -23,6 +23,7 @@ from support.rewrites import (
     corrects_once_though_killed,
     delete,
     folded,
+    frame,
     is_followed,
     merge,
     move,
@@ -34,7 +35,7 @@ from typer.testing import CliRunner
 from floodmark.cli.app import app
 from floodmark.cli.commands import correct as cli_correct
 from floodmark.connectors.backlog.news import look
-from floodmark.connectors.delta.rewrites import is_fed
+from floodmark.connectors.delta.rewrites import file_changes, is_fed
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.crashpoints import CORRECTION_POINTS
 from floodmark.errors import HistoryGone, InputFault, RuleInvalid
@@ -75,6 +76,26 @@ def test_the_rows_are_those_of_the_change_feed_where_the_table_has_one(
     (done,) = run(spark, flow).corrections
     left, came = file_rows(spark, flow, table.version())
     assert (done.left, done.came) == (sum((left - came).values()), sum((came - left).values()))
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+@pytest.mark.parametrize(
+    "how", ["delete", *(pytest.param(one, marks=pytest.mark.prove) for one in ("update", "restore"))]
+)
+def test_files_with_deletion_vectors_are_read_where_rows_are_tracked(
+    spark: SparkSession, place: Path, how: str
+) -> None:
+    flow = flow_of(place, "slices", sinks=1)
+    flow.arrive(FIRST)
+    tracked = "'delta.enableRowTracking' = 'true', 'delta.enableDeletionVectors' = 'true'"
+    spark.sql(f"ALTER TABLE delta.`{flow.source}` SET TBLPROPERTIES ({tracked})")
+    frame(spark, MORE).write.format("delta").mode("append").save(flow.source)  # delta-rs does not track rows
+    run(spark, flow)
+    REWRITES[how](spark, flow.source)
+    came = file_changes(flow.source, 1, DeltaTable(flow.source).version()).came
+    assert how == "restore" or any(file.get("deletionVector") for file in came.values())
+    assert run(spark, flow).corrections
     same_as_batch(spark, flow)
     proven(flow)
 

@@ -18,6 +18,7 @@ from floodmark.ledger.delta.tablelog import DataCommit
 from floodmark.ledger.delta.tables import logged_between
 
 FEED = "delta.enableChangeDataFeed"
+_TRACKED, _ROW_IDS = "delta.enableRowTracking", ("baseRowId", "defaultRowCommitVersion")
 Key = tuple[str, str]  # a file, and its deletion vector: the same file with another vector has other rows
 
 
@@ -90,7 +91,9 @@ def as_added(
     before: the table as it was before files left. An action that removes a file need not say its size, and of a file
     without a size Spark reads no row.
     """
-    partitioned = bool(table.metadata().partition_columns)
+    found = table.metadata()
+    partitioned = bool(found.partition_columns)
+    ids = _ROW_IDS if found.configuration.get(_TRACKED) == "true" else ()
     sizes: dict[str, int] = {}
     for file in files:
         size = file.get("size")
@@ -101,15 +104,21 @@ def as_added(
                 raise _unknown(address, "size", file)
         if partitioned and file.get("partitionValues") is None:
             raise _unknown(address, "partition", file)
-        said = {
-            "path": file["path"],
-            "partitionValues": file.get("partitionValues") or {},
-            "size": size,
-            "modificationTime": 0,
-            "dataChange": True,
-        }
-        vector = file.get("deletionVector")
-        yield json.dumps({"add": said | ({"deletionVector": vector} if vector else {})})
+        yield json.dumps({"add": _added(file, size, ids)})
+
+
+def _added(file: Mapping[str, Any], size: int, ids: Iterable[str]) -> dict[str, Any]:
+    """`ids`: of rows, without which Spark does not read a vectored file. Nothing here depends on their values."""
+    vector = file.get("deletionVector")
+    return {
+        "path": file["path"],
+        "partitionValues": file.get("partitionValues") or {},
+        "size": size,
+        "modificationTime": 0,
+        "dataChange": True,
+        **({"deletionVector": vector} if vector else {}),
+        **{name: file.get(name) or 0 for name in ids},
+    }
 
 
 def _unknown(address: str, what: str, file: Mapping[str, Any]) -> HistoryGone:
