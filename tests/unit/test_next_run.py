@@ -57,13 +57,16 @@ def test_names_of_results_are_those_of_the_table(
             check_result_names(flow.rule())
 
 
+def next_run(flow: Flow) -> str:
+    return plan_of(flow.rule(), flow.root / "rules", flow.home, checks=True).next_run
+
+
 def test_a_plan_says_that_the_next_run_would_stop(place: Path) -> None:
     flow = flow_of(place, "SELECT at, nope FROM events")
     flow.arrive([event(1)])
-    said = plan_of(flow.rule(), place / "rules", flow.home).next_run
+    said = next_run(flow)
     assert said.startswith("would stop: ") and "nope" in said
-    found = plan_of(flow_of(place).rule(), place / "rules", flow.home).next_run
-    assert found.startswith("continues from epoch 0")
+    assert next_run(flow_of(place)).startswith("continues from epoch 0")
     write_deltalake(flow.sink(), pa.table({"at": [1]}))
-    said = plan_of(flow.rule(), place / "rules", flow.home).next_run
+    said = next_run(flow)
     assert said.startswith("would stop: ") and "rows that no ledger accounts for" in said, said

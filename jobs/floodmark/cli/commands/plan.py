@@ -27,7 +27,7 @@ def plan(
     from floodmark.cli.shared.selection import rule_named
     from floodmark.views.ruleplan import plan_of
 
-    found = plan_of(rule_named(rules, name), rules, home.absolute())
+    found = plan_of(rule_named(rules, name), rules, home.absolute(), checks=True)
     if as_json:
         output.print_json(found.facts())
     else:
