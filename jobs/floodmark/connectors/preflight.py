@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from floodmark.connectors.columns import check_columns, check_names, differing
@@ -16,6 +17,7 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import app_id
 from floodmark.core.rules.checks.sinks import results_of
 from floodmark.core.rules.kinds import durable_sinks, tables_read, targets
+from floodmark.core.rules.model import Sink
 from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.sinkcolumns import STAMPS
 from floodmark.core.text.addresses import FILES, location, same_address, within
@@ -68,14 +70,19 @@ def check_next(rule: Rule, root: Path) -> None:
 def check_result_names(rule: Rule) -> None:
     """Refuse a Delta sink whose table has columns of other names than the rule gives, as far as its text shows them."""
     given = [] if rule.rebuild else results_of(rule)
-    for address, sink in {one.address: one for one in rule.sinks if given and one.address in delta_sinks(rule)}.items():
-        table = tables.open_table(location(str(address)))
-        has = {} if table is None else {name.lower(): kind for name, kind in tables.columns_of(table).items()}
-        gives = {name.lower() for name in (*(sink.columns or given), *(STAMPS if sink.epoch_columns else ()))}
-        wrong = {name: (kind, None) for name, kind in has.items() if name not in gives}
-        wrong |= {name: (None, "given") for name in gives if name not in has and not sink.adds_columns}
-        if table is not None and wrong:
-            raise differing(f"sink/{address}", wrong)
+    for sink in rule.sinks if given else ():
+        table = tables.open_table(location(sink.address)) if sink.address in delta_sinks(rule) else None
+        if table is not None:
+            _check_names(sink, given, tables.columns_of(table))
+
+
+def _check_names(sink: Sink, given: Sequence[str], columns: Mapping[str, str]) -> None:
+    has = {name.lower(): kind for name, kind in columns.items()}
+    gives = {name.lower() for name in (*(sink.columns or given), *(STAMPS if sink.epoch_columns else ()))}
+    wrong = {name: (kind, None) for name, kind in has.items() if name not in gives}
+    wrong |= {name: (None, "given") for name in gives if name not in has and not sink.adds_columns}
+    if wrong:
+        raise differing(f"sink/{sink.address}", wrong)
 
 
 def check_outside_home(rule: Rule, root: Path) -> None:

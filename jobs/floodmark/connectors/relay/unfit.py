@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.connectors.ports.target import Operation
 from floodmark.core.text.ddl import Column
+from floodmark.core.text.durations import DAY
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import InputFault
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TEXT = "expected text in UTF-8, found "
-_DAY = 86_400_000_000  # microseconds
 _PYTHON = range(-719_162, 2_932_897)  # days since 1970 of the years 1 to 9999, which Python has
 _ARROW = range(-12_687_428, 11_248_738)  # of the years that Arrow writes as text
 TIME = "expected a time of the years -32767 to 32767, found one beyond"
@@ -103,6 +103,6 @@ def _are_within(days: range, array: pa.Array) -> bool:
     import pyarrow.compute as pc
     import pyarrow.types as t
 
-    kind, unit = (pa.int32(), 1) if t.is_date(array.type) else (pa.int64(), _DAY)
+    kind, unit = (pa.int32(), 1) if t.is_date(array.type) else (pa.int64(), DAY)
     found = pc.min_max(array.cast(kind)).as_py()
     return found["min"] is None or (found["min"] // unit in days and found["max"] // unit in days)
