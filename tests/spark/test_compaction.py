@@ -12,8 +12,10 @@ from support.crash import put_reach
 from support.flow import Flow, event, rows_of
 from support.running import run
 
+from floodmark.audit.certificate import audit
 from floodmark.core.lifecycle import cleanup
 from floodmark.errors import Fenced
+from floodmark.spark.rule.epochs import compaction
 from floodmark.spark.session import lock
 
 DIRECT = """
@@ -77,6 +79,70 @@ def test_of_sessions_only_those_that_are_open(
     run(spark, flow)
     found = sorted((row.get("k") or row["u"], row["c"]) for row in rows_of(flow.sink()))
     assert [(k.lower(), count) for k, count in found] == [("a", 2), ("b", 1), ("busy", 4)]
+    certificate = audit(flow.name, flow.home, deep=True)
+    assert certificate is not None and certificate.findings == []
+    assert certificate.tables["state/events"].rewrites == 2
+
+
+OF_ALL_TYPES = """
+from datetime import date, datetime
+from decimal import Decimal
+
+
+class T:
+    output = "k STRING, n INT"
+    state = {"s": "f FLOAT, d DOUBLE, n DECIMAL(38, 9), t TIMESTAMP, l TIMESTAMP_NTZ, o DATE, b BINARY, y TINYINT, "
+                  "z BOOLEAN, r STRUCT<a: ARRAY<DOUBLE>, m: MAP<STRING, FLOAT>>"}
+
+    def process(self, key, rows, ctx):
+        for row in rows:
+            ctx.put_state("s", {
+                "f": -0.0, "d": float("nan"), "n": Decimal("-1.5"), "t": row["at"], "l": datetime(1, 1, 1),
+                "o": date(9999, 12, 31), "b": b"\\xff", "y": -128, "z": None,
+                "r": {"a": [float("inf"), None], "m": {"x": -0.0}},
+            })
+            yield key[0], row["n"]
+"""
+
+
+def test_a_rewrite_has_the_digest_of_values_of_all_types(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    monkeypatch.setattr(cleanup, "MAX_FILES", 1)
+    flow = Flow(place, process="mine:T", stream={"start": {"version": 0}}, sinks=1)
+    flow.write_class(OF_ALL_TYPES)
+    for second in (0, 200):
+        flow.arrive([event(second, "a"), event(second, "b")])
+        run(spark, flow)
+    found = audit(flow.name, flow.home, deep=True)
+    assert found is not None and found.findings == []
+    tally = found.tables["state/s"]
+    assert (tally.rewrites, tally.recomputed) == (1, 2)  # the epoch's commit, too
+
+
+def test_a_driver_that_is_overtaken_while_it_reads_drops_no_rows(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    """Nothing but Delta's own transaction can see that."""
+    monkeypatch.setattr(cleanup, "MAX_FILES", 1)
+    monkeypatch.setattr(lock, "held", lambda *_: nullcontext())
+    flow = Flow(place, sinks=1, stream={"start": {"version": 0}})
+    flow.arrive([event(10, "a"), event(50, "a")])
+    real = compaction._committed
+
+    def overtaken(*given: Any) -> Any:
+        found = real(*given)
+        monkeypatch.setattr(compaction, "_committed", real)
+        flow.arrive([event(57, "a")])
+        run(spark, flow)
+        return found
+
+    monkeypatch.setattr(compaction, "_committed", overtaken)
+    with pytest.raises(Fenced, match="another writer committed in between; this rewrite had no effect"):
+        run(spark, flow)
+    flow.arrive([event(300, "z")])
+    run(spark, flow)
+    assert [row["c"] for row in rows_of(flow.sink())] == [3]
 
 
 def test_a_driver_that_was_overtaken_drops_no_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,10 +28,10 @@ def table(tmp_path: Path) -> Path:
     path = tmp_path / "a table with blanks"
     for epoch in range(4):
         append(path, epoch)
-    rewrite(path, 3, holding_from(3))  # version 4
+    rewrite(path, 3, json.dumps(holding_from(3)))  # version 4
     for epoch in (4, 5):
         append(path, epoch)
-    rewrite(path, 5, holding_from(5))  # version 7
+    rewrite(path, 5, json.dumps(holding_from(5)))  # version 7
     append(path, 6)
     return path
 

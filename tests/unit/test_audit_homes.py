@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
-from support.audited import Made, rows_of_epoch
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from support.audited import Made, rows_of_epoch, said
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit, ended_by
@@ -105,6 +105,52 @@ def test_state_that_was_joined_and_vacuumed_is_read_as_well(made: Made) -> None:
     assert made.verdicts(deep=True) == []
     edit(place, drop=True)
     assert [verdict for verdict, _ in made.verdicts(deep=True)] == ["broken"]
+
+
+def rewritten(made: Made, **told: Any) -> None:
+    """State of three epochs is rewritten to its live rows, and the replaced files are removed."""
+    rows = pa.concat_tables(map(rows_of_epoch, (2, 3)))
+    effect = {"inserted": 4, "updated": 0, "deleted": 6, "copied": 0}
+    metadata = json.dumps({"holds_from": 3, "after": 3, "digest": said(rows), **effect, **told})
+    more = CommitProperties(custom_metadata={"userMetadata": metadata})
+    write_deltalake(str(made.places["state/s"]), rows, mode="overwrite", commit_properties=more)
+    for number in range(1, 4):
+        (made.places["state/s"] / f"{number}.parquet").unlink()
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_rows_that_a_rewrite_of_state_left_are_compared_with_its_digest(made: Made, drop: bool) -> None:
+    rewritten(made)
+    found = audit("r", made.home.parent, deep=True)
+    assert found is not None and (found.findings, found.tables["state/s"].recomputed) == ([], 1)
+    edit(made.places["state/s"], drop=drop)
+    assert made.verdicts() == []
+    ((verdict, what),) = made.verdicts(deep=True)
+    assert verdict == "broken" and what.startswith("its files hold other rows than the commit says")
+
+
+def test_a_rewrite_of_state_whose_files_are_gone_in_turn_is_proven(made: Made) -> None:
+    rewritten(made)
+    place = made.places["state/s"]
+    (first,) = DeltaTable(str(place)).file_uris()
+    more = CommitProperties(custom_metadata={"userMetadata": json.dumps({"holds_from": 3})})  # by older code
+    write_deltalake(str(place), rows_of_epoch(3), mode="overwrite", commit_properties=more)
+    assert made.verdicts(deep=True) == []
+    Path(first).unlink()
+    assert made.verdicts(deep=True) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "what"),
+    [
+        ({"inserted": 5}, "the commit adds files with 4 rows and removes 6, expected 5 and 6"),
+        ({"deleted": 5}, "the commit adds files with 4 rows and removes 6, expected 4 and 5"),
+        ({"digest": said(rows_of_epoch(2))}, "its files have 4 rows, the digest of what was written is of 2"),
+    ],
+)
+def test_a_rewrite_of_state_that_moves_other_rows_than_it_says_is_broken(made: Made, told: Any, what: str) -> None:
+    rewritten(made, **told)
+    assert made.verdicts() == [("broken", what)]
 
 
 def reset(made: Made) -> None:

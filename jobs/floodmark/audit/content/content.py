@@ -61,8 +61,11 @@ def check_joined(files: Iterable[File], named: list[Named], log: TableLog, epoch
         yield from (one.finding(said) for said in (misfiled(of.rule, of.intent["counts"], mine) if of else ()))
 
 
-def check_commit(named: Named, log: TableLog, entry: LogEntry, missing: list[str], epochs: Epochs) -> Iterator[Finding]:
-    """Differences between the files that a commit added and the ledger. `missing`: those that are missing."""
+def check_commit(
+    named: Named, log: TableLog, entry: LogEntry, missing: list[str], epochs: Epochs, whose: str = "the ledger"
+) -> Iterator[Finding]:
+    """Differences between the files that a commit added and the ledger, or `whose` digest it is. `missing`: those that
+    are missing."""
     store, of = store_of(log.address), epochs.get((named.generation, named.epoch))
     known = named.written.get("digest")
     why = _why_not(known, missing, log, entry)
@@ -74,7 +77,7 @@ def check_commit(named: Named, log: TableLog, entry: LogEntry, missing: list[str
     differing = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
     if differing:
         _refuse_unsure(parts)
-        yield named.finding(f"its files hold other rows than the ledger says ({differing})")
+        yield named.finding(f"its files hold other rows than {whose} says ({differing})")
         return
     yield from (named.finding(what) for what in _unseen(store, entry.files_with_rows, parts, log))
     if named.backfill is not None and not named.backfill.keys:

@@ -22,7 +22,7 @@ from floodmark.audit.content.content import (
 from floodmark.audit.content.joined import Groups, groups
 from floodmark.audit.content.vectors import altered
 from floodmark.audit.effects.accounts import differing
-from floodmark.audit.effects.allowed import cut_before
+from floodmark.audit.effects.allowed import cut_before, is_rewrite
 from floodmark.audit.effects.effects import Effects
 from floodmark.audit.effects.undone import cancelled
 from floodmark.audit.evidence import File, Finding, LogEntry, TableLog
@@ -81,7 +81,9 @@ class _Recomputing:
                 yield from self._check(one, entry)
         if self.lost:
             yield _lost(self.lost)
-        if not self.named[0].table.startswith("state/"):  # state is rewritten as it ages
+        if self.named[0].table.startswith("state/"):  # which is rewritten as it ages
+            yield from self._check_rewrites()
+        else:
             yield from self._check_joinings()
             yield from self._check_unproven()
             yield from self._check_keys()
@@ -112,6 +114,21 @@ class _Recomputing:
         self.effects.notes.tally(one.table).recomputed += not any(finding.verdict == "unknown" for finding in found)
         self.proven |= set() if found else {file.path for file in entry.files_with_rows}
         yield from found
+
+    def _check_rewrites(self) -> Iterator[Finding]:
+        """Compare each rewrite's files with the digest in its commit. Those that were rewritten again may be gone."""
+        for entry in (one for one in self.log.entries if is_rewrite(one, self.named[0].table)):
+            digest, files = entry.metadata.get("digest"), [file.path for file in entry.files_with_rows]
+            if digest is not None and files and all(path in self.log.present for path in files):
+                of = replace(
+                    self.named[-1],
+                    epoch=entry.metadata["holds_from"],
+                    written={"commit": entry.version, "digest": digest},
+                    backfill=None,
+                )
+                found = list(until_unreadable(of, check_commit(of, self.log, entry, [], {}, "the commit")))
+                self.effects.notes.tally(of.table).recomputed += not found
+                yield from found
 
     def _can_prove(self, commit: int) -> bool:
         """Whether the files that a commit's were joined into exist, are plain, and have only rows of the ledger's."""

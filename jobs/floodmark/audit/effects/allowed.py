@@ -20,6 +20,11 @@ def is_forget(entry: LogEntry, table: str, ledger: str) -> bool:
     )
 
 
+def is_rewrite(entry: LogEntry, table: str) -> bool:
+    """Whether the commit rewrites state between epochs."""
+    return table.startswith("state/") and "holds_from" in entry.metadata and not entry.transactions
+
+
 def is_cut(entry: LogEntry, ledger: str) -> bool:
     """Whether the commit takes old portions out of an outbox. The target has these: its own check compares it."""
     return any(app.startswith(f"floodmark/{ledger}/outbox/") and app.endswith("/cut") for app, _ in entry.transactions)

@@ -143,6 +143,13 @@ def unbalanced(entry: LogEntry, move: Move, version: int | None, may: Allowance)
     return _emptied(move) if version == 0 else _ours(entry, move, may)
 
 
+def rewritten(entry: LogEntry, move: Move) -> Problems:
+    """Contradictions in a rewrite of state. One by older code does not say how many rows it moves."""
+    if "digest" in entry.metadata:
+        yield from _filled(entry)
+        yield from _compared("the commit", (move.added, move.removed), _effect(entry.metadata))
+
+
 def _unchanged(move: Move) -> Problems:
     yield from _compared("a commit that claims to change no rows", (move.added, move.removed), (move.added, move.added))
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from floodmark.audit.effects.allowed import epoch_in, excused, is_cut, is_forget, of_sink, qos_of, undone_in
+from floodmark.audit.effects.allowed import (
+    epoch_in,
+    excused,
+    is_cut,
+    is_forget,
+    is_rewrite,
+    of_sink,
+    qos_of,
+    undone_in,
+)
 from floodmark.audit.effects.findings import Findings
 from floodmark.audit.effects.ledgertables import Tables
 from floodmark.audit.effects.logs import owned_since
-from floodmark.audit.effects.moves import Allowance, LogReplay, unbalanced
+from floodmark.audit.effects.moves import Allowance, LogReplay, rewritten, unbalanced
 from floodmark.audit.effects.sinktables import PREFIX
 from floodmark.audit.effects.undone import is_undo, reversed_by
 from floodmark.audit.evidence import Finding, LogEntry, TableLog
@@ -77,6 +86,8 @@ class Unnamed:
         told = unbalanced(entry, replayed.moves[entry.version], ours[0][1] if ours else None, may)
         if ours and is_undo(ours[0][1]):
             told = reversed_by(entry, self.log, ours[0][0], ours[0][1] // ATTEMPTS)
+        if is_rewrite(entry, self.table):
+            told = rewritten(entry, replayed.moves[entry.version])
         odd = [("broken", what) for what in replayed.faults.get(entry.version, ())]
         for verdict, what in odd or told:
             if verdict == "broken":
@@ -127,7 +138,7 @@ class Unnamed:
         return seal is not None and app.split("/")[2] == f"g{seal['successor']}-{seal['token']}"
 
     def _check_foreign(self, entry: LogEntry, surely: bool) -> None:
-        if self.table.startswith("state/") and "holds_from" in entry.metadata:
+        if is_rewrite(entry, self.table):
             self.notes.tally(self.table).rewrites += 1
             return
         what = f"a commit ({entry.operation or 'without a name'}) that changes rows and is not this rule's"

@@ -140,12 +140,12 @@ def _absent(address: str, paths: list[str]) -> list[str]:
     return [path for path, info in zip(paths, found, strict=True) if info.type == FileType.NotFound]
 
 
-def holding_from(epoch: int, after: int | None = None) -> str:
-    """The metadata of a rewrite's commit: the table holds what `epoch` and later ones see, not what earlier ones saw.
+def holding_from(epoch: int, after: int | None = None) -> dict[str, int]:
+    """Metadata of a rewrite's commit: the table holds what `epoch` and later ones see, not what earlier ones saw.
 
     after: the committed epoch by whose watermark it removed rows.
     """
-    return json.dumps({HOLDS_FROM: epoch} if after is None else {HOLDS_FROM: epoch, _AFTER: after})
+    return {HOLDS_FROM: epoch} if after is None else {HOLDS_FROM: epoch, _AFTER: after}
 
 
 def as_of(address: str, since: int, epoch: int) -> DeltaTable:

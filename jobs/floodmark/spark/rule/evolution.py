@@ -22,15 +22,14 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.core.text.ddl import Type, columns_of
 from floodmark.errors import RuleChanged, WrongColumn
-from floodmark.ledger.delta import datafiles, tables
-from floodmark.ledger.delta.syncing import sync_table
+from floodmark.ledger.delta import tables
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.read import typechanges
 from floodmark.spark.read.shape import quarantine_schema
 from floodmark.spark.rule.generation import Plan, Sites, make_state
-from floodmark.spark.session.session import refuse_leaked_transaction
 from floodmark.spark.write import layouts, tablesink
-from floodmark.spark.write.sites import Site, check_not_overtaken
+from floodmark.spark.write.sites import Site
+from floodmark.spark.write.staterewrites import StateRewrite
 
 
 def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -> bool:
@@ -41,7 +40,6 @@ def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -
         if tables.open_table(site.address) is None:
             make_state(session, plan, name, site, ledger.id)
         elif process and name in process.state:
-            check_not_overtaken(site, ledger.begun.epoch)
             keeps |= _fit(session, plan, name, site, ledger.begun)
     return keeps
 
@@ -77,7 +75,7 @@ def _refuse_other_types(rule: str, name: str, present: StructType, wanted: Struc
 
 def _fit(session: SparkSession, plan: Plan, name: str, site: Site, head: Head) -> bool:
     """The table has these columns from the coming epoch on. Whether it keeps others until that is committed."""
-    rows = session.read.format("delta").load(site.address)
+    rows = _rows_of(session, site)
     wanted, before = plan.fold.tables[name], _declared(head, name)
     kept = [field for field in rows.schema if field.name not in wanted.names and field.name in (before or {})]
     fitted = StructType([*wanted, *kept])
@@ -86,11 +84,14 @@ def _fit(session: SparkSession, plan: Plan, name: str, site: Site, head: Head) -
         return bool(kept)
     if before is None:
         _refuse_misfits(plan, name, rows.schema)
-    refuse_leaked_transaction(session)
-    writer = _fitted(rows, fitted, stale).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-    writer.option("userMetadata", datafiles.holding_from(head.epoch + 1)).save(site.address)
-    sync_table(site.address)
+    rewrite = StateRewrite(session, site, head.epoch)  # before the rows are read that it leaves
+    rewrite.fit(fitted)
+    rewrite.finish(_fitted(_rows_of(session, site), fitted, stale), head.epoch + 1)
     return bool(kept)
+
+
+def _rows_of(session: SparkSession, site: Site) -> DataFrame:
+    return session.read.format("delta").load(site.address)
 
 
 def _declared(head: Head, name: str) -> dict[str, Type] | None:

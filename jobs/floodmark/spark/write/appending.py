@@ -147,11 +147,15 @@ class Appending:
 
         Returns the commit's Delta version, or None if another commit came between; then nothing was recorded.
         """
+        said = self._delta("actions.SetTransaction")(self._app, version, self._some(int(time.time() * 1000)))
+        return self._commit([said], self._operation(version, metadata))
+
+    def _commit(self, besides: Sequence[Any], operation: Any) -> int | None:
+        """Commit the files written, and other actions, with the same result as `commit`."""
         self._enter()
         sync_files(self._address, self._paths())
-        said = self._delta("actions.SetTransaction")(self._app, version, self._some(int(time.time() * 1000)))
         try:
-            return int(self._txn.commit(self._seq(said).concat(self._files), self._operation(version, metadata)))
+            return int(self._txn.commit(self._seq(*besides).concat(self._files), operation))
         except Py4JJavaError as fault:
             if not fault.java_exception.getClass().getName().startswith(CONFLICT):
                 raise
@@ -166,10 +170,14 @@ class Appending:
         return [json.loads(self._files.apply(i).json()) for i in range(self._files.size())]
 
     def _operation(self, version: int, metadata: str) -> Any:
+        return self._write_operation("Append", metadata)
+
+    def _write_operation(self, mode: str, metadata: str) -> Any:
+        """What the log calls the commit. `mode`: one of Spark's save modes."""
         none = self._class("scala.Option").empty()
-        append = self._class("org.apache.spark.sql.SaveMode").Append
+        how = getattr(self._class("org.apache.spark.sql.SaveMode"), mode)
         write = self._delta("DeltaOperations$Write")
-        return write(append, self._some(self._seq()), none, self._some(metadata), none, none, none, none, none)
+        return write(how, self._some(self._seq()), none, self._some(metadata), none, none, none, none, none)
 
     def _some(self, value: Any) -> Any:
         return self._class("scala.Option").apply(value)

@@ -11,13 +11,12 @@ from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.records.head import Head
 from floodmark.ledger.delta import datafiles, tables
 from floodmark.ledger.delta.datafiles import DataFile
-from floodmark.ledger.delta.syncing import sync_table
 from floodmark.spark.fold.fold import Fold, Moment
 from floodmark.spark.fold.state import state_rows
-from floodmark.spark.session.session import refuse_leaked_transaction
 from floodmark.spark.write.appending import files_for
 from floodmark.spark.write.layouts import table_at
-from floodmark.spark.write.sites import Site, check_not_overtaken
+from floodmark.spark.write.sites import Site
+from floodmark.spark.write.staterewrites import StateRewrite
 
 
 def compact(session: SparkSession, rule: str, fold: Fold, sites: Mapping[str, Site], head: Head) -> None:
@@ -29,8 +28,10 @@ def compact(session: SparkSession, rule: str, fold: Fold, sites: Mapping[str, Si
         rows = _rows(files)
         if is_rewrite_due(len(files), rows, dead):
             reach(rule, "compact.before", head.epoch)
+            rewrite = StateRewrite(session, site, head.epoch)  # before the rows are read
             live = fold.live(name, _committed(session, fold, sites, head), head.watermark)
-            _rewrite(session, site, live.coalesce(files_for(rows - dead)), head.epoch)
+            rewrite.finish(live.coalesce(files_for(rows - dead)), head.epoch, head.epoch)
+            session.sql(f"VACUUM {table_at(site.address)}")
             reach(rule, "compact.after", head.epoch)
 
 
@@ -42,15 +43,6 @@ def _committed(session: SparkSession, fold: Fold, sites: Mapping[str, Site], hea
         rows = state_rows(session, site.address, fold.tables[name], None, None)
         found[name] = coming.committed(session.createDataFrame([], fold.tables[name]) if rows is None else rows)
     return found
-
-
-def _rewrite(session: SparkSession, site: Site, live: DataFrame, epoch: int) -> None:
-    refuse_leaked_transaction(session)
-    check_not_overtaken(site, epoch)
-    writer = live.write.format("delta").mode("overwrite")
-    writer.option("userMetadata", datafiles.holding_from(epoch, epoch)).save(site.address)
-    sync_table(site.address)
-    session.sql(f"VACUUM {table_at(site.address)}")
 
 
 def _dead(files: list[DataFile], since: int | None) -> int:
