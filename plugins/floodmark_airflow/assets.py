@@ -13,8 +13,6 @@ from floodmark.core.rules.kinds import tables_read, tables_written
 from floodmark.core.text.addresses import identity
 
 if TYPE_CHECKING:
-    from airflow.sdk.definitions.asset import AssetUriRef
-
     from floodmark.core.rules.rule import Rule, Sink
 
 
@@ -44,15 +42,24 @@ def _as_it_was(found: re.Match[str]) -> str:
         return found[0]
 
 
-def inlets(rule: Rule, written: Collection[str]) -> list[Asset | AssetUriRef]:
-    """One asset for each table that the rule reads. Airflow's asset graph and OpenLineage (lineage) show them.
+def inputs(rule: Rule) -> list[Asset]:
+    """One asset for each table that the rule reads, whoever writes it: OpenLineage (lineage) shows them."""
+    return [*_inputs(rule).values()]
 
-    written: the identities of tables that rules write. Other tables are named by their URI alone: a task fails if an
-    asset of its inlets has another name elsewhere, and other teams may call their tables what they like.
+
+def inlets(rule: Rule, written: Collection[str]) -> list[Asset]:
+    """Those of the inputs that rules write: Airflow's asset graph shows them. `written`: their identities.
+
+    Tables of others are left out. Airflow lets a task fail if an asset of its inlets has another name in another DAG,
+    and other teams may name their tables as they like. A reference by the URI alone (`Asset.ref`) lets it fail if no
+    DAG has the asset.
     """
+    return [one for place, one in _inputs(rule).items() if place in written]
+
+
+def _inputs(rule: Rule) -> dict[str, Asset]:
     read = [*tables_read(rule).values(), *(table.address for table in rule.lookups.values())]
-    assets = {identity(address): asset(address) for address in read}
-    return [one if place in written else Asset.ref(uri=one.uri) for place, one in assets.items()]
+    return {identity(address): asset(address) for address in read}
 
 
 def written_by(rules: Iterable[Rule]) -> set[str]:

@@ -15,22 +15,21 @@ if TYPE_CHECKING:
 
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Asset
-    from airflow.sdk.definitions.asset import AssetUriRef
 
 SPELT = {"abfs": "abfss", "wasb": "wasbs"}  # OpenLineage's spelling of schemes, where an asset has another
 BY_PATH = ("hdfs",)  # where a name begins with a slash: a path, not the key of an object
 
 
-def tables(inlets: Iterable[Asset | AssetUriRef], outlets: Iterable[Asset]) -> OperatorLineage:
+def tables(inputs: Iterable[Asset], outlets: Iterable[Asset]) -> OperatorLineage:
     """What a task reads and writes. Only for the provider: raises ImportError without it."""
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import Dataset
 
-    read, written = ([Dataset(*place) for place in places(assets)] for assets in (inlets, outlets))
+    read, written = ([Dataset(*place) for place in places(assets)] for assets in (inputs, outlets))
     return OperatorLineage(inputs=read, outputs=written)
 
 
-def places(assets: Iterable[Asset | AssetUriRef]) -> list[tuple[str, str]]:
+def places(assets: Iterable[Asset]) -> list[tuple[str, str]]:
     """Namespace and name of each asset's table."""
     return [place_of(one.uri) for one in assets]
 

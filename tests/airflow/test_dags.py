@@ -14,6 +14,7 @@ import pytest
 import yaml
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import Asset, AssetAny, CronTriggerTimetable
+from airflow.sdk.execution_time.context import InletEventsAccessors
 from airflow.serialization.serialized_objects import DagSerialization
 
 from floodmark_airflow import settings
@@ -263,8 +264,9 @@ def test_assets_beyond_ascii_are_spelled_as_airflow_keeps_them(rules: Path, plac
     written, second = dags["rule.first"].tasks[0].outlets, dags["rule.second"]
     assert [one.uri for one in written] == [f"file://{place.resolve()}/lake/gr%C3%B6%C3%9Fe", "s3://lake/%C3%BC a%20b"]
     assert second.timetable.asset_condition.objects == tuple(written)
-    assert [one.uri for one in second.tasks[0].inlets] == [written[0].uri, f"file://{place.resolve()}/lake/%E5%90%8D"]
-    for one in [*written, *second.tasks[0].inlets, *second.tasks[0].outlets]:
+    read = second.tasks[0].inputs
+    assert [one.uri for one in read] == [written[0].uri, f"file://{place.resolve()}/lake/%E5%90%8D"]
+    for one in [*written, *read, *second.tasks[0].outlets]:
         AssetModel(name=one.uri, uri=one.uri, group="asset")
 
 
@@ -277,13 +279,16 @@ def test_each_table_below_a_folder_with_marks_of_uris_has_an_asset_of_its_own(pl
     assert asset(f"file://{place}/c%23/a%3F/one") == one
 
 
-def test_a_table_that_no_rule_writes_may_have_any_name_elsewhere(rules: Path) -> None:
-    """Airflow lets a task fail if an asset of its inlets has another name in another DAG."""
+def test_a_table_that_no_rule_writes_is_no_asset_of_airflows(rules: Path) -> None:
+    """Airflow lets a task fail if an asset of its inlets has another name in another DAG, or, if the inlet is a
+    reference, if no DAG has it: it looks for it before the task begins."""
     write(rules, "first")
     write(rules, "second", streams={"events": {"delta": "${LAKE}/first_out"}})
     first, second = (parse().dags[f"rule.{name}"].tasks[0] for name in ("first", "second"))
-    assert [type(one).__name__ for one in first.inlets] == ["AssetUriRef"]
-    assert second.inlets == first.outlets
+    assert (first.inlets, [one.uri.rpartition("/")[2] for one in first.inputs]) == ([], ["events"])
+    assert second.inlets == second.inputs == first.outlets
+    for task in (first, second):
+        assert len(InletEventsAccessors(task.inlets)) == len(task.inlets)  # as a task begins
 
 
 def test_both_schemes_of_s3_clients_are_one_asset() -> None:
@@ -293,7 +298,7 @@ def test_both_schemes_of_s3_clients_are_one_asset() -> None:
 def test_what_a_rule_reads_and_writes_is_lineage(rules: Path, place: Path) -> None:
     write(rules, "one", lookups={"names": {"delta": "${LAKE}/names"}}, sql="SELECT n FROM events JOIN names USING (n)")
     (task,) = parse().dags["rule.one"].tasks
-    assert [one.uri for one in task.inlets] == [f"file://{place}/lake/events", f"file://{place}/lake/names"]
+    assert [one.uri for one in task.inputs] == [f"file://{place}/lake/events", f"file://{place}/lake/names"]
     assert [one.uri for one in task.outlets] == [f"file://{place}/lake/one_out"]
 
 

@@ -379,7 +379,7 @@ def test_the_group_is_scheduled_and_its_rules_are_for_what_is_done_by_hand(group
     assert (run.task_id, after.task_id, after.trigger_rule) == ("run", "outcome", "none_skipped")
     assert all(task.max_active_tis_per_dag == 1 and task.execution_timeout for task in dag.tasks)
     assert [asset.uri.rpartition("/")[2] for asset in run.outlets] == ["a_out", "b_out", "c_out"]
-    assert [asset.uri.rpartition("/")[2] for asset in run.inlets] == ["events"]
+    assert [asset.uri.rpartition("/")[2] for asset in run.inputs] == ["events"]
     assert dag.tags == {"floodmark", "group.small"} == bag.dags["rule.a"].tags
     DagSerialization.from_dict(DagSerialization.to_dict(dag))
 

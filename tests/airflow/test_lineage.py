@@ -55,7 +55,7 @@ def test_a_table_is_named_by_the_rules_of_openlineage(address: str, place: tuple
 
 
 def test_streams_lookups_and_sinks_of_a_task_have_names(task: RuleRunOperator, place: Path) -> None:
-    assert places(task.inlets) == [("file", f"{place}/lake/events"), ("s3://bucket", "of/names")]
+    assert places(task.inputs) == [("file", f"{place}/lake/events"), ("s3://bucket", "of/names")]
     assert places(task.outlets) == [("file", f"{place}/lake/left"), ("abfss://c@a.dfs.core.windows.net", "right")]
 
 
@@ -71,8 +71,8 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("provider")
-def test_inlets_are_inputs_and_outlets_are_outputs_at_both_ends_of_a_run(task: RuleRunOperator) -> None:
-    expected = SimpleNamespace(inputs=places(task.inlets), outputs=places(task.outlets))
+def test_what_is_read_is_input_and_outlets_are_outputs_at_both_ends_of_a_run(task: RuleRunOperator) -> None:
+    expected = SimpleNamespace(inputs=places(task.inputs), outputs=places(task.outlets))
     assert task.get_openlineage_facets_on_start() == expected
     assert task.get_openlineage_facets_on_complete(None) == expected
 

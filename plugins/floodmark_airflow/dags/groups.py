@@ -15,7 +15,7 @@ from floodmark.core.rules.chains import in_order, upstream
 from floodmark.core.rules.groups import by_the_clock, shared
 from floodmark.core.rules.kinds import connections_of
 from floodmark.errors import Refused, RunFailed
-from floodmark_airflow.assets import outlets
+from floodmark_airflow.assets import inputs, outlets
 from floodmark_airflow.naming import RUN
 from floodmark_airflow.tasks.operators import stale_ok
 from floodmark_airflow.tasks.steps import Steps
@@ -47,7 +47,8 @@ class GroupRunOperator(SubmitOperator):
 
     def __init__(self, *, group: str, rules: Sequence[Rule], **kwargs: Any):
         connections = set[str]().union(*map(connections_of, rules))
-        super().__init__(spark=shared(rules), about=f"group {group}", connections=connections, **kwargs)
+        read = dict.fromkeys(asset for rule in rules for asset in inputs(rule))
+        super().__init__(spark=shared(rules), about=f"group {group}", connections=connections, inputs=[*read], **kwargs)
         self.rules = in_order(rules)
         self._comes_again = by_the_clock(rules)
 

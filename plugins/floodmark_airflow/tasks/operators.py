@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from floodmark.core.rules.kinds import connections_of
 from floodmark.errors import FloodmarkError, exit_code, message
 from floodmark_airflow import settings
+from floodmark_airflow.assets import inputs
 from floodmark_airflow.tasks.steps import Steps
 from floodmark_airflow.tasks.submit import HOPELESS, SubmitOperator
 from floodmark_airflow.tries import Tries
@@ -36,7 +37,9 @@ class RuleRunOperator(SubmitOperator):
     """
 
     def __init__(self, *, rule: Rule, **kwargs: Any):
-        super().__init__(spark=rule.spark, about=rule.rule, connections=connections_of(rule), **kwargs)
+        super().__init__(
+            spark=rule.spark, about=rule.rule, connections=connections_of(rule), inputs=inputs(rule), **kwargs
+        )
         self.rule = rule
 
     def execute(self, context: Context) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from airflow.providers.openlineage.extractors import OperatorLineage
-    from airflow.sdk import Connection, Context
+    from airflow.sdk import Asset, Connection, Context
 
     from floodmark.core.rules.rule import SparkSettings
 
@@ -101,14 +101,23 @@ class RuleSubmitHook(SparkSubmitHook):
 class SubmitOperator(SparkSubmitOperator):
     """Base of operators that start a Spark application for rules.
 
-    `about`: a part of its name; `connections`: the names of those that the rules name.
+    `about`: a part of its name; `connections`: the names of those that the rules name; `inputs`: the tables that they
+    read, of which Airflow's inlets have some alone.
 
     No field holds text of a rule file as a template, as Jinja in it could read Airflow's connections and variables.
     """
 
     template_fields = ("application_args",)
 
-    def __init__(self, *, spark: SparkSettings, about: str, connections: Collection[str], **kwargs: Any):
+    def __init__(
+        self,
+        *,
+        spark: SparkSettings,
+        about: str,
+        connections: Collection[str],
+        inputs: Sequence[Asset] = (),
+        **kwargs: Any,
+    ):
         super().__init__(
             conn_id=CONNECTION,
             application=str(settings.APPLICATION),
@@ -118,7 +127,7 @@ class SubmitOperator(SparkSubmitOperator):
             durable=False,  # the ledger holds the state; Airflow's own would treat a cleared task as done
             **kwargs,
         )
-        self.spark, self.connections = spark, connections
+        self.spark, self.connections, self.inputs = spark, connections, inputs
         self.scratch: dict[str, str] = {}
 
     def submit(self, context: Context, words: Sequence[str], backlog: int | None = None) -> None:
@@ -135,11 +144,11 @@ class SubmitOperator(SparkSubmitOperator):
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage:
         """For OpenLineage's provider, which knows this name: the tables that the task reads and writes."""
-        return tables(self.inlets, self.outlets)
+        return tables(self.inputs, self.outlets)
 
     def get_openlineage_facets_on_complete(self, _: object) -> OperatorLineage:
         """The same at the task's end, also after a failure. A group's task then names the sinks that it updated."""
-        return tables(self.inlets, self.outlets)
+        return tables(self.inputs, self.outlets)
 
     @property
     def ended(self) -> bool:
