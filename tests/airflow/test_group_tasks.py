@@ -26,6 +26,7 @@ from floodmark.core.rules.rule import Rule, load_rules
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.dags.dag_factory import all_dags, build_group
+from floodmark_airflow.dags.upkeep import build_upkeep
 from floodmark_airflow.tasks import reporting
 
 NAMES = ("a", "b", "c")
@@ -60,6 +61,25 @@ class Round:
     def updated(self) -> list[str]:
         """The names of the sinks whose assets Airflow will update."""
         return [Path(asset.uri).name for asset in self.task.outlets]
+
+
+@pytest.mark.parametrize("conf", [{"dry_run": True}, {"operation": "reset", "confirm": "a"}, {"dry-run": True}])
+def test_no_task_of_several_rules_runs_with_a_form_that_it_does_not_have(
+    group: list[Rule], rules: Path, place: Path, conf: dict[str, Any]
+) -> None:
+    """A dry run of the group would change its tables."""
+    write(rules, "d", group="small", schedule="@hourly", sinks=[{"files": {"path": f"{place}/out"}}])
+    for dag in (build_group("small", list(load_rules(rules, os.environ)[0].values())), build_upkeep()):
+        assert dag is not None and len(dag.tasks) > 2
+        for task in dag.tasks:
+            assert task._pre_execute_hook is not None, task.task_id
+            task._pre_execute_hook({"dag_run": SimpleNamespace(dag_id=dag.dag_id, conf={"by": "a DAG"})})
+            said = (
+                f"{next(iter(conf))}: expected no field of the form in a run of {dag.dag_id}, .* the DAG rule.NAME of"
+            )
+            with pytest.raises(AirflowFailException, match=said):
+                task._pre_execute_hook({"dag_run": SimpleNamespace(dag_id=dag.dag_id, conf=conf)})
+        DagSerialization.from_dict(DagSerialization.to_dict(dag))
 
 
 def ticking(rules: Path, place: Path) -> list[Rule]:

@@ -33,7 +33,7 @@ from floodmark_airflow.settings import rules_folder
 from floodmark_airflow.tasks.failures import on_failure
 from floodmark_airflow.tasks.operators import BrokenRuleOperator, FreshnessOperator, RelayOperator, RuleRunOperator
 from floodmark_airflow.tasks.priority import LIVE_FIRST
-from floodmark_airflow.triggers.forms import form
+from floodmark_airflow.triggers.forms import form, refuse_form
 
 log = logging.getLogger(__name__)
 
@@ -194,14 +194,17 @@ def build_group(name: str, rules: Sequence[Rule], written: Collection[str] = ())
             rules=rules,
             inlets=list(dict.fromkeys(asset for rule in rules for asset in inlets(rule, written))),
             outlets=[asset for rule in rules for asset in outlets(rule)],
+            pre_execute=refuse_form,
             **_tried([rule.airflow for rule in rules]),
         )
         for rule in rules:
-            for relay in relays(rule, _tried([rule.airflow]), f"relay.{rule.rule}"):
+            tried = {**_tried([rule.airflow]), "pre_execute": refuse_form}
+            for relay in relays(rule, tried, f"relay.{rule.rule}"):
                 run >> relay
         run >> GroupOutcomeOperator(
             task_id=OUTCOME,
             trigger_rule="none_skipped",  # also after a failure
+            pre_execute=refuse_form,
             owner=run.owner,
             retries=0,
             execution_timeout=REPORT_TIMEOUT,

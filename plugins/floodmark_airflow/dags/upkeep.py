@@ -16,6 +16,7 @@ from floodmark_airflow.naming import upkeep_id
 from floodmark_airflow.tasks.failures import on_failure
 from floodmark_airflow.tasks.operators import translated
 from floodmark_airflow.tries import run_name
+from floodmark_airflow.triggers.forms import refuse_form
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -24,7 +25,7 @@ ABOUT = """\
 Joins small files of the rules' tables, removes files that no version needs and cuts logs, as `floodmark maintain` does.
 Each rule has a task, which works if the rule's `cleanup: {every: ...}` has passed. While a run holds the rule, the
 task is retried later."""
-# A run may hold its rule for hours.
+# Arguments of each task. A run may hold its rule for hours.
 PATIENCE: dict[str, Any] = {
     "retries": 8,
     "retry_delay": timedelta(minutes=1),
@@ -32,6 +33,7 @@ PATIENCE: dict[str, Any] = {
     "max_retry_delay": timedelta(hours=1),
     "execution_timeout": timedelta(hours=12),
     "max_active_tis_per_dag": 1,
+    "pre_execute": refuse_form,
 }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
+from floodmark_airflow.naming import dag_id
 from floodmark_airflow.triggers.abandons import Abandon
 from floodmark_airflow.triggers.backfills import Backfill, of_airflow
 from floodmark_airflow.triggers.corrections import Correct
@@ -100,11 +101,31 @@ def check_known(params: Mapping[str, Any], given: Iterable[str]) -> None:
     """
     known, chosen = form(), params.get("operation") in OPERATIONS
     for field in sorted(set(given) - set(known)):
-        near = difflib.get_close_matches(field, known, 1, cutoff=0.8)
+        near = _near(field, known)
         if not near and not chosen:
             continue
         hint = f"did you mean {near[0]}?" if near else f"fields: {', '.join(known)}"
         raise AirflowFailException(f"{field}: expected a field of the form, found none of this name: {hint}")
+
+
+def refuse_form(context: Mapping[str, Any]) -> None:
+    """Raise AirflowFailException for a field of the form in a run of several rules: none of their tasks reads it.
+
+    Otherwise a `dry_run` of a group would change its tables. Each task of such a DAG calls this first.
+    """
+    run = context.get("dag_run")
+    known = form()
+    for field, value in (getattr(run, "conf", None) or {}).items():
+        if _near(field, known):
+            raise AirflowFailException(
+                f"{field}: expected no field of the form in a run of {getattr(run, 'dag_id', None)}, which runs all of "
+                f"its rules as usual, found {value!r}: trigger the DAG {dag_id('NAME')} of one rule with it"
+            )
+
+
+def _near(field: str, known: Iterable[str]) -> list[str]:
+    """The field of the form that has this name, or that a typing error may have meant."""
+    return difflib.get_close_matches(field, list(known), 1, cutoff=0.8)
 
 
 def check_fields(params: Mapping[str, Any]) -> None:
