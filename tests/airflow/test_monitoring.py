@@ -25,7 +25,11 @@ CASES = Path(__file__).parents[1] / "services" / "alerts.test.yml"
 PAGE = FOLDER.with_suffix(".md")
 EXPRESSIONS = [*queries(), *alerts().items()]
 # What statsd_exporter makes of them is in the mapping, or by its own rule for names.
-OF_AIRFLOW = ("airflow.scheduler_heartbeat", "airflow.ti.finish.rule__one.run.failed")
+OF_AIRFLOW = (
+    "airflow.scheduler_heartbeat",
+    "airflow.ti.finish.rule__one.run.failed",
+    "airflow.dagrun.duration.failed.rule__one",
+)
 
 
 @pytest.fixture
@@ -102,6 +106,7 @@ def test_a_metric_with_a_tag_is_not_exported_twice(sent: list[str]) -> None:
 def test_airflow_has_the_metrics_that_are_used_of_it() -> None:
     known = {one["name"]: one for one in yaml.safe_load(REGISTRY.read_text())["metrics"]}
     assert known["ti.finish"]["legacy_name"] == "ti.finish.{dag_id}.{task_id}.{state}"
+    assert known["dagrun.duration.failed"]["legacy_name"] == "dagrun.duration.failed.{dag_id}"
     assert "scheduler_heartbeat" in known
 
 
@@ -120,8 +125,16 @@ def test_only_tasks_of_floodmark_are_counted(dag: str, rule: str, task: str) -> 
     assert exported("airflow.ti.finish.mine.run.failed") == ({"airflow_ti_finish_mine_run_failed"}, set())
 
 
+@pytest.mark.parametrize("dag", ["rule__one", "dev__rule__one", "group__small", "dev__group__small"])
+def test_a_failed_run_of_whose_tasks_one_was_killed_is_counted(dag: str) -> None:
+    """The task has sent nothing: the scheduler sends how long the run took."""
+    names, labels = exported(f"airflow.dagrun.duration.failed.{dag}") or (set(), set())
+    assert "floodmark_run_duration_seconds_count" in names and labels == {"rule", "state", "le"}
+    assert exported("airflow.dagrun.duration.failed.mine") == ({"airflow_dagrun_duration_failed_mine"}, set())
+
+
 def test_each_alert_has_a_case_in_which_it_fires() -> None:
-    (_, wrong, _) = yaml.safe_load(CASES.read_text())["tests"]
+    (_, wrong, *_) = yaml.safe_load(CASES.read_text())["tests"]
     fire = re.findall(r'alertname="(\w+)"', str(wrong))
     assert set(fire) == set(alerts())
 
