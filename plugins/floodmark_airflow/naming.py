@@ -1,4 +1,4 @@
-"""The names of the DAGs of rules and groups."""
+"""The names of the DAGs of rules and groups, and of targets in ids of tasks and in metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from floodmark.core.rules.environments import prefix
 
 RUN = "run"  # the task that runs rules
 OUTCOME = "outcome"  # the task that fails if another has failed
-MOST_OF_LABEL = 150  # characters of a target's name in a task's id, of which Airflow takes 250
+MOST_OF_LABEL = 100  # characters of a target's name: Airflow sends no metric whose name has more than 250 in all
 
 
 def dag_id(rule: str) -> str:
@@ -28,7 +28,20 @@ def group_id(group: str) -> str:
 def relay_id(before: str, label: str) -> str:
     """The id of a target's task: its name, with a hash if Airflow takes no such id."""
     plain = re.sub(r"[^\w.-]", "_", label)[:MOST_OF_LABEL]
-    return f"{before}.{plain}" if plain == label else f"{before}.{plain}-{sha256(label.encode()).hexdigest()[:6]}"
+    return f"{before}.{plain if plain == label else _with_hash(plain, label)}"
+
+
+def metric_part(label: str) -> str:
+    """The part of a metric's name that is a target's: `__` for a dot, as Airflow has it for its own tasks.
+
+    It has a hash if the name cannot be read from it, because another target could have the same part.
+    """
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", label.replace(".", "__"))[:MOST_OF_LABEL]
+    return plain if plain.replace("__", ".") == label else _with_hash(plain, label)
+
+
+def _with_hash(plain: str, whole: str) -> str:
+    return f"{plain}-{sha256(whole.encode()).hexdigest()[:6]}"
 
 
 def upkeep_id() -> str:
@@ -42,4 +55,4 @@ def broken_dag_id(file: str, taken: Collection[str]) -> str:
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", stem)[:200]
     if plain == stem and dag_id(plain) not in taken:
         return dag_id(plain)
-    return dag_id(f"{plain}-{sha256(stem.encode()).hexdigest()[:6]}")
+    return dag_id(_with_hash(plain, stem))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from airflow.sdk._shared.observability.metrics.validators import stat_name_default_handler, stat_name_otel_handler
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from support.behind import NAME, Behind
 from support.cluster import free_ports
@@ -15,12 +16,14 @@ from test_operator import context
 from test_relay_task import ship
 from test_telling import Backend, sent
 
+from floodmark.connectors.relay.backlogs import Undelivered
+from floodmark.connectors.relay.memory import Memory
 from floodmark_airflow.dags.dag_factory import build
 from floodmark_airflow.tasks import reporting
 
 __all__ = ["sent"]  # a fixture
 MICROS = round(START.timestamp() * 1e6)
-OF = "floodmark.rule.counted.target.public_orders."
+OF = "floodmark.rule.counted.target.public__orders."
 
 
 @pytest.fixture
@@ -50,6 +53,20 @@ def test_what_a_target_has_and_lacks_is_sent_with_tags_and_without(behind: Behin
     names = {f"floodmark.target.{name}" for name in (*found, "oldest_seconds", "shipped_at_seconds")}
     assert {name for name, _ in sent.tagged} == names
     assert all(tags == {"rule": "counted", "target": NAME} for _, tags in sent.tagged)
+
+
+LABELS = ["a.b", "a_b", "a__b", "a_.b", "a._b", "größe", "grüße", "a" * 240, "a" * 241, "a-b", "a b"]
+
+
+def test_no_two_targets_of_a_rule_share_a_metric(sent: Backend) -> None:
+    """The last one would say that all are well; and Airflow sends no name of more than 250 characters."""
+    rule, memory = "r" * 63, Memory(at=START.isoformat(), shipped=1)
+    for label in LABELS:
+        reporting.measure_target(rule, Undelivered(label, 1, 1, 1, memory.at, memory), 1.0, START)
+    assert {len(values) for values in sent.plain.values()} == {1} and len(sent.plain) == 10 * len(LABELS)
+    assert all(stat_name_otel_handler("airflow", name) and stat_name_default_handler(name) for name in sent.plain)
+    failed = {name.split(".")[4] for name in sent.plain if name.endswith(".failed")}
+    assert {"a__b", "a_b", "a-b"} < failed
 
 
 def test_a_run_with_nothing_to_do_sends_them(behind: Behind, sent: Backend) -> None:

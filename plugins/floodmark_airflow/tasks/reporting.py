@@ -16,6 +16,7 @@ from floodmark.core.rules.kinds import tables_written, targets
 from floodmark.core.text.addresses import location
 from floodmark.views.formats import iso
 from floodmark_airflow.assets import asset, target_asset
+from floodmark_airflow.naming import metric_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from floodmark_airflow.tries import Tries
 
 PREFIX = "floodmark"
-NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")  # in the part of a metric's name that is a target's
 ATTEMPT = re.compile(r"\.try\d+$")  # the ledger's name of a try of an Airflow run
 
 
@@ -127,7 +127,7 @@ def measure_target(rule: str, one: Undelivered, lag: float | None, now: datetime
     for name, value in gauges.items():
         if value is not None:
             stats.gauge(f"{PREFIX}.target.{name}", value, tags={"rule": rule, "target": one.target})
-            stats.gauge(f"{PREFIX}.rule.{rule}.target.{NOT_IN_A_NAME.sub('_', one.target)}.{name}", value)
+            stats.gauge(f"{PREFIX}.rule.{rule}.target.{metric_part(one.target)}.{name}", value)
 
 
 def _rows(epochs: Sequence[Ended]) -> dict[str, int]:
