@@ -26,8 +26,8 @@ def group_id(group: str) -> str:
 
 
 def relay_id(before: str, label: str) -> str:
-    """The id of a target's task: its name, with a hash if Airflow takes no such id."""
-    plain = re.sub(r"[^\w.-]", "_", label)[:MOST_OF_LABEL]
+    """The id of a target's task: its name, with a hash if Airflow takes no such id, or sends no metric of it."""
+    plain = re.sub(r"[^\w.-]", "_", label, flags=re.ASCII)[:MOST_OF_LABEL]
     return f"{before}.{plain if plain == label else _with_hash(plain, label)}"
 
 

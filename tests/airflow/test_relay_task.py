@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from airflow.sdk._shared.observability.metrics.validators import stat_name_default_handler
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.serialization.serialized_objects import DagSerialization
 from deltalake import write_deltalake
@@ -64,12 +65,13 @@ def test_each_target_has_a_task_after_the_run(rules: Path) -> None:
 
 @pytest.mark.parametrize(
     ("label", "task"),
-    [("kept sp", "relay.kept_sp-e3851a"), ("größe", "relay.größe"), ("a" * 252, f"relay.{'a' * 100}-03aaf5")],
+    [("kept sp", "relay.kept_sp-e3851a"), ("größe", "relay.gr__e-d353a2"), ("a" * 252, f"relay.{'a' * 100}-03aaf5")],
 )
 def test_airflow_takes_the_task_of_any_target(rules: Path, label: str, task: str) -> None:
     write(rules, "one", sinks=[{"files": {"path": f"${{LAKE}}/{label}"}}])
     bag = parse()
     assert (bag.import_errors, bag.dags["rule.one"].tasks[1].task_id) == ({}, task)
+    assert stat_name_default_handler(f"ti.finish.rule__one.{task.replace('.', '__')}.failed")
 
 
 def test_a_target_that_cannot_be_reached_is_tried_again(
