@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -147,6 +151,45 @@ def test_a_file_of_that_name_with_another_text_is_left_alone(installed: Path) ->
         found = called("airflow", word, str(installed))
         assert (found.exit_code, "has different content" in found.stderr) == (2, True)
     assert (installed / airflow.FILE).read_text() == "# mine\n"
+
+
+@pytest.mark.parametrize("kind", ["bytes", "folder", "link"])
+def test_what_is_no_text_in_its_place_is_left_alone(installed: Path, kind: str) -> None:
+    file = installed / airflow.FILE
+    file.parent.mkdir(parents=True, exist_ok=True)
+    make: dict[str, Callable[[], object]] = {
+        "bytes": lambda: file.write_bytes(b"# caf\xe9\n"),
+        "folder": file.mkdir,
+        "link": lambda: file.symlink_to(installed / "gone"),
+    }
+    make[kind]()
+    for word, said in (("init", "not overwritten"), ("remove", "not deleted")):
+        found = called("airflow", word, str(installed))
+        assert (found.exit_code, said in found.stderr, len(found.stderr.splitlines())) == (2, True, 1)
+    assert os.path.lexists(file) and not (installed / "gone").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named_and_no_part_of_the_file_stays(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(path: Path, to: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(to))
+
+    monkeypatch.setattr(Path, "replace", refuses)
+    dags = installed / "dags"
+    dags.mkdir(parents=True)
+    found = called("airflow", "init", str(dags))
+    assert (found.exit_code, len(found.stderr.splitlines()), list(dags.iterdir())) == (2, 1, [])
+    assert f"{dags / airflow.FILE}, found: Permission denied" in found.stderr
+
+
+def test_an_airflow_that_does_not_answer_is_refused(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleeps(command: list[str], **_: object) -> None:
+        raise subprocess.TimeoutExpired(command, airflow.PATIENCE)
+
+    monkeypatch.setattr(subprocess, "run", sleeps)
+    found = called("airflow", "init")
+    assert (found.exit_code, "found no answer. Name the folder" in found.stderr) == (2, True)
 
 
 def test_a_folder_that_is_not_there_and_an_airflow_that_is_not_are_refused(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -48,12 +50,13 @@ def init(dags: Folder = None) -> None:
     from floodmark.cli.commands import init as first_rule
     from floodmark.core.application.distribution import airflow_home, place_under_airflow
 
-    _write(_file(dags))
     rules = Path(os.environ.get("FLOODMARK_RULES") or place_under_airflow("rules"))
-    if rules.is_dir():
-        output.say(f"rules are in {rules}")
-    else:
-        first_rule.write(rules, str(airflow_home() / "floodmark" / "lake"))
+    with _faults_in_words():
+        _write(_file(dags))
+        if rules.is_dir():
+            output.say(f"rules are in {rules}")
+        else:
+            first_rule.write(rules, str(airflow_home() / "floodmark" / "lake"))
     output.say(
         f"\nAirflow shows the DAGs of the rules in {rules} once it has parsed its DAGs folder again (some minutes, or "
         "run `airflow dags reserialize`). The pages under Browse > Floodmark appear after a restart of its API server."
@@ -65,14 +68,23 @@ def remove(dags: Folder = None) -> None:
 
     Example: `floodmark airflow remove`, then `floodmark jars --remove` and `pip uninstall floodmark`
     """
-    file = _file(dags)
-    if not file.exists():
-        output.say(f"there is no {file}")
-    elif file.read_text(encoding="utf-8") != TEXT:
-        raise Refused(f"not deleted: {file} has different content from what `init` writes")
-    else:
-        file.unlink()
-        output.say(f"deleted {file}")
+    with _faults_in_words():
+        _remove(_file(dags))
+
+
+@contextmanager
+def _faults_in_words() -> Iterator[None]:
+    """Refused for what the system does not let this user read or write."""
+    try:
+        yield
+    except BrokenPipeError:  # of the standard output
+        raise
+    except OSError as fault:
+        at = f" at {fault.filename}" if fault.filename else ""
+        raise Refused(
+            f"expected a place that can be read and written{at}, found: {fault.strerror}. Call this as the user who "
+            "owns it, or name another folder"
+        ) from fault
 
 
 def _file(dags: Path | None) -> Path:
@@ -85,7 +97,15 @@ def _file(dags: Path | None) -> Path:
 def _dags_folder() -> Path:
     """As Airflow's own command prints it, with its settings. Raises Refused if there is no Airflow here."""
     command = [sys.executable, "-m", "airflow", "config", "get-value", "core", "dags_folder"]
-    asked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)  # noqa: S603
+    try:
+        asked = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise Refused(
+            f"expected the Airflow next to {sys.executable} to print its DAGs folder within {PATIENCE} seconds, found "
+            "no answer. Name the folder: `floodmark airflow init DAGS`"
+        ) from None
     lines = asked.stdout.strip().splitlines()
     if asked.returncode != 0 or not lines:
         reason = (asked.stderr.strip().splitlines() or ["no output"])[-1]
@@ -97,12 +117,36 @@ def _dags_folder() -> Path:
 
 
 def _write(file: Path) -> None:
-    if not file.exists():
-        file.write_text(TEXT, encoding="utf-8")
-        output.say(f"wrote {file}")
-    elif file.read_text(encoding="utf-8") == TEXT:
+    differs = _differs(file)
+    if differs is not None:
+        raise Refused(f"not overwritten: {file} {differs}. Move it away, or delete it if Floodmark wrote it")
+    if file.exists():
         output.say(f"{file} already exists")
-    else:
-        raise Refused(
-            f"not overwritten: {file} has different content. Move it away, or delete it if Floodmark wrote it"
-        )
+        return
+    unfinished = file.with_suffix(".part")  # Airflow may read a file of Python as soon as it is there
+    try:
+        unfinished.write_text(TEXT, encoding="utf-8")
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    output.say(f"wrote {file}")
+
+
+def _remove(file: Path) -> None:
+    differs = _differs(file)
+    if differs is not None:
+        raise Refused(f"not deleted: {file} {differs}, so `init` did not write it. Delete it if nobody needs it")
+    if not file.exists():
+        output.say(f"there is no {file}")
+        return
+    file.unlink()
+    output.say(f"deleted {file}")
+
+
+def _differs(file: Path) -> str | None:
+    """How what is there differs from what `init` writes; None if it does not, or if nothing is there."""
+    if not os.path.lexists(file):
+        return None
+    if not file.is_file():
+        return "is no plain file"  # a folder, or a link that leads nowhere
+    return None if file.read_bytes() == TEXT.encode() else "has different content"
