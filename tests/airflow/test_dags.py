@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,8 @@ from airflow.sdk import Asset, AssetAny, CronTriggerTimetable
 from airflow.sdk.execution_time.context import InletEventsAccessors
 from airflow.serialization.serialized_objects import DagSerialization
 
+from floodmark.core.rules.rule import load_rule
+from floodmark.errors import RuleInvalid
 from floodmark_airflow import settings
 from floodmark_airflow.assets import asset
 from floodmark_airflow.dags.dag_factory import all_dags
@@ -268,6 +271,22 @@ def test_assets_beyond_ascii_are_spelled_as_airflow_keeps_them(rules: Path, plac
     assert [one.uri for one in read] == [written[0].uri, f"file://{place.resolve()}/lake/%E5%90%8D"]
     for one in [*written, *read, *second.tasks[0].outlets]:
         AssetModel(name=one.uri, uri=one.uri, group="asset")
+
+
+OF_ASSETS = {
+    "airflow://x": False, "AirFlow://x": False, "postgres://h/x": False, "postgresql://h/d/s": False,
+    "postgres:///d/s/t": False, "Postgres://h/d/s/t/u": False, f"/{'x' * 1493}": False, f"/{'ü' * 250}": False,
+    "airflow:x": True, "airflow/x": True, "postgres://h/d/s/t": True, "postgres://h:5432/d//s/t/": True,
+    "mysql://h/x": True, f"/{'x' * 1492}": True, f"s3://b/{'x' * 1493}": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("address", "fits"), OF_ASSETS.items())
+def test_a_rule_file_takes_the_assets_that_airflow_takes(rules: Path, address: str, fits: bool) -> None:
+    path = write(rules, "one", schedule={"assets": [address]})
+    for fault, take in ((ValueError, lambda: asset(address)), (RuleInvalid, lambda: load_rule(path, os.environ))):
+        with nullcontext() if fits else pytest.raises(fault):
+            take()
 
 
 def test_each_table_below_a_folder_with_marks_of_uris_has_an_asset_of_its_own(place: Path) -> None:

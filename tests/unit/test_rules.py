@@ -460,6 +460,13 @@ def with_line(text: str, old: str, new: str) -> str:
         ("sinks:", "schedule: hourly\nsinks:", "11: schedule: expected cron with five fields"),
         ("sinks:", "schedule: '* * * *'\nsinks:", "11: schedule: expected cron with five fields"),
         ("sinks:", "schedule: {assets: []}\nsinks:", "11: schedule.assets: "),
+        ("sinks:", "schedule: {assets: [x, 'airflow://x']}\nsinks:", "11: schedule.assets[1]: expected another scheme"),
+        (
+            "sinks:",
+            "schedule: {assets: ['postgres://h/x']}\nsinks:",
+            "11: schedule.assets[0]: expected postgres://HOST/DATABASE/SCHEMA/TABLE, as Airflow does, found ",
+        ),
+        ("sinks:", f"schedule: {{assets: [/{'x' * 1494}]}}\nsinks:", "expected at most 1500 characters as a URI"),
         ("sinks:", "timezone: Mars/Base\nsinks:", "11: timezone: expected an IANA time zone"),
         ("sinks:", "timezone: ../../etc/passwd\nsinks:", "11: timezone: expected an IANA time zone"),
         ("sinks:", "spark: {driver_memory: lots}\nsinks:", "11: spark.driver_memory: expected an amount of memory"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from string import printable
 from typing import Annotated, Literal, TypeAlias
+from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
@@ -21,6 +23,8 @@ from floodmark.redaction import WITH_USER
 
 _CRON_FIELD = re.compile(r"(?!.*\b[HhRr]\b)[0-9A-Za-z*/,#?-]+")  # R: another minute at every look
 MOST_OF_CRON = 100  # Airflow stores their description in words in a column of 1000 characters
+MOST_OF_ASSET = 1500  # the column in Airflow's database
+_TABLE_OF_POSTGRES = re.compile(r"[^/]+(/+[^/]+){3}/*")
 UPSTREAM = "upstream"  # a rule's schedule: after the rules that its streams name
 _CRON_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@once", "@continuous")
 
@@ -31,7 +35,20 @@ def _asset(value: str) -> str:
     user = "@" in rest.lstrip("/").partition("/")[0] and scheme.lower() not in WITH_USER
     if user or re.search(r"[?#]", value):
         raise ValueError(MORE_THAN_A_PLACE)
-    return without_credentials(value)
+    _check_for_airflow(without_credentials(value))
+    return value
+
+
+def _check_for_airflow(value: str) -> None:
+    """Raise ValueError for an asset that Airflow takes from nobody: it would say so only while it parses the DAG."""
+    scheme, mark, rest = value.partition("://")
+    uri = quote(value if mark else f"file://{value}", safe=printable)
+    if len(uri) > MOST_OF_ASSET:
+        raise ValueError(f"expected at most {MOST_OF_ASSET} characters as a URI, found {len(uri)}")
+    if mark and scheme.lower() == "airflow":
+        raise ValueError("expected another scheme than airflow://, which Airflow keeps for itself")
+    if mark and scheme.lower() in ("postgres", "postgresql") and not _TABLE_OF_POSTGRES.fullmatch(rest):
+        raise ValueError(f"expected {scheme}://HOST/DATABASE/SCHEMA/TABLE, as Airflow does, found {value!r}")
 
 
 Asset: TypeAlias = Annotated[Filled, AfterValidator(_asset)]
