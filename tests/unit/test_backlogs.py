@@ -101,6 +101,17 @@ def test_the_log_of_an_outbox_is_cut_up_to_what_may_be_shipped_again(behind: Beh
     behind.ship()
 
 
+def test_upkeep_removes_what_is_shipped_and_whose_epoch_is_old_however_late_the_shipment_was(behind: Behind) -> None:
+    behind.flow.write_rule()
+    behind.run(MICROS)
+    age(str(behind.outbox), 60)
+    behind.ship()
+    behind.run(MICROS)
+    places = ["--rules", str(behind.flow.root / "rules"), "--home", str(behind.flow.home)]
+    said = CliRunner().invoke(app, ["maintain", behind.flow.name, "--dry-run", *places]).output
+    assert ": 2 portions to remove, which were shipped" in said, said
+
+
 def test_a_fault_stays_until_something_arrives(behind: Behind) -> None:
     behind.fail("no route to host")
     memory = behind.lacks.memory

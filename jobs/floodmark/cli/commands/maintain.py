@@ -12,6 +12,7 @@ from floodmark.core.text.tablenames import about_named, table_label
 from floodmark.views.formats import size
 
 if TYPE_CHECKING:
+    from floodmark.ledger.landings import Cut
     from floodmark.ledger.maintenance import Maintenance, TableDone, TableWork
 
 
@@ -56,7 +57,7 @@ def _announce(name: str, found: list[TableWork], left: dict[str, str], upkeep: M
     for one in found:
         what = [f"{one.small} small files to join"] if one.small > 1 else []
         what += [f"{len(one.files)} files to remove ({_bytes(one)})"] if one.files else []
-        what += [f"{one.cut.chunks} landed chunks to remove, which are folded"] if one.cut else []
+        what += [_about_cut(one.cut)] if one.cut else []
         what += [f"{one.entries} log entries to cut"] if one.entries else []
         what += [f"files are not joined, because they have {one.apart}: run Spark's OPTIMIZE"] if one.apart else []
         what += [f"files stay, because it uses {one.beyond}: run Spark's OPTIMIZE and VACUUM"] if one.beyond else []
@@ -65,6 +66,14 @@ def _announce(name: str, found: list[TableWork], left: dict[str, str], upkeep: M
             output.say(f"    kept: {who}")
     for table, why in left.items():
         output.say(f"  not maintained: {about_named(table, why)}")
+
+
+def _about_cut(cut: Cut) -> str:
+    from floodmark.ledger.landings import OUTBOX
+
+    if cut.table.role == OUTBOX:
+        return f"{cut.chunks} portions to remove, which were shipped"
+    return f"{cut.chunks} landed chunks to remove, which are folded"
 
 
 def _bytes(one: TableWork) -> str:

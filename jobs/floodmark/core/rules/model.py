@@ -162,8 +162,8 @@ class Sink(Model):
     table (see `upserts`), else appended. properties: the table's. `sinkcolumns` defines which results it takes and how
     the table is laid out; empty `columns`: all. adds_columns: columns that the results gain are added to the table.
     outbox: of a target, the folder of its outbox in the rule's home. It has at most `outbox_bytes` of what the target
-    has not got (None: no limit), and keeps what the target has got for `outbox_keep_us`. on_reset: what a reset
-    does to a target's rows. on_error: what a relay does with a row that the target refuses.
+    has not got (None: no limit), and keeps what the target has got until `outbox_keep_us` after the epoch wrote it.
+    on_reset: what a reset does to a target's rows. on_error: what a relay does with a row that the target refuses.
     """
 
     kind: str

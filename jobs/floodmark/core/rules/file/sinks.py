@@ -95,7 +95,10 @@ class WrittenOutbox(Written):
     ] = None
     keep: Annotated[
         Duration,
-        Field(description="for how long rows stay after the target got them", json_schema_extra={"default": "7 days"}),
+        Field(
+            description="for how long after their epoch rows stay that the target has got",
+            json_schema_extra={"default": "7 days"},
+        ),
     ] = OUTBOX_KEEP_US
 
 
