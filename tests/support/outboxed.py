@@ -58,7 +58,7 @@ class Outboxed:
         """A generation."""
         number = self.ledger.head.generation + 1 if self.ledger.head else 1
         if number > 1:
-            self.ledger.seal(Seal(why="reset", successor=number, token=f"t{number}", keep_output=False))
+            self.ledger.seal(Seal(why="reset", successor=number, token=f"t{number}", keep_output=False, discarded=None))
         table = tables.open_table(self.outbox)
         assert table is not None
         first = Commit(
@@ -77,7 +77,7 @@ class Outboxed:
         found = plain
         if self.sink.key:
             found = plain.append_column(DELETE_COLUMN, pa.array([bool(row.get(DELETE_COLUMN)) for row in rows]))
-        write_deltalake(self.outbox, found, mode="append")
+        write_deltalake(self.outbox, found, mode="append", schema_mode="merge")
         number, self._version = self.ledger.head.epoch + 1, self._version + 1
         self.flow.arrive([event(1)])
         meant = intent(self.flow, self._version, None, 0, Counts(read=1, folded=1))

@@ -82,3 +82,35 @@ def test_a_reset_leaves_rows_where_the_sink_says_so(place: Path) -> None:
     assert "2 too many" in said
     (said,) = found(place / "third", SECOND, on_reset="keep")
     assert "2 missing" in said
+
+
+@pytest.mark.parametrize(
+    ("newest", "held", "said"),
+    [("n", [("a", 5)], []), (None, [("a", 5)], ["cannot be compared: a reset left them"])],
+)
+def test_rows_that_a_reset_has_left_are_judged_by_the_text_of_then(
+    place: Path, newest: str | None, held: list[tuple[str, int]], said: list[str]
+) -> None:
+    """The second text lacks `newest`: it holds only for what was written by it."""
+    texts = [
+        json.dumps({"sinks": [{"kind": "kafka", "address": ADDRESS, "on_reset": "keep", "key": ["k"], "newest": one}]})
+        for one in ("n", newest)
+    ]
+    for k, n in (("a", 5), ("a", 3), ("a", 4)):
+        write_deltalake(str(place), batch([(k, n)]), mode="append")
+    rows = [
+        row(1, 1, 0, rule=texts[0]),
+        *(row(2 + i, 1, 1 + i, tables={TABLE: {"commit": i, "rows": 1, "digest": None}}) for i in range(2)),
+        row(4, 2, 0, rule=texts[1]),
+        row(5, 2, 1, tables={TABLE: {"commit": 2, "rows": 1, "digest": None}}),
+    ]
+    sink = {"address": ADDRESS, "key": ["k"], "newest": newest}
+    for upto, expected in ((3, []), (5, said)):
+        last = rows[upto - 1]
+        at = {"ledger": LEDGER, "generation": last.generation, "token": "t", "epoch": last.epoch, "seq": upto}
+        where, none = {**at, "hash": last.hash}, read_table(str(place / "undelivered"))
+        holding = Holding(where, held)
+        told = check_target(TABLE, sink, read_table(str(place)), rows, LEDGER, lambda _, h=holding: h, none, {})
+        found = [one.what for one in told]
+        assert len(found) == len(expected)
+        assert all(words in what for words, what in zip(expected, found, strict=True))

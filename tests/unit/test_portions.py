@@ -11,6 +11,7 @@ from floodmark.core.protocol.records.backfills import Backfill
 from floodmark.core.protocol.records.rows import Kind, Row
 from floodmark.core.relay.portions import Portion, Replaced, batches, check_position, portions
 from floodmark.core.relay.positions import Position
+from floodmark.core.relay.terms import Terms, terms_at
 from floodmark.errors import LedgerBroken, NotOwned, Refused
 
 SINK = "sink/postgres://shop/public.rows"
@@ -21,9 +22,12 @@ def _row(seq: int, kind: Kind, generation: int, epoch: int, **body: Any) -> Row:
     return Row(seq, kind, generation, f"t{generation}", epoch, 1, "run", f"at {seq}", json.dumps(body), "", f"h{seq}")
 
 
-def begins(seq: int, generation: int, kept_output: bool = False, has: bool = True, keeps: bool = False) -> Row:
+def begins(
+    seq: int, generation: int, kept_output: bool = False, has: bool = True, keeps: bool = False, **sink: Any
+) -> Row:
     ids = {SINK: "id"} if has else {}
-    rule = json.dumps({"sinks": [{"address": SINK.removeprefix("sink/"), **({"on_reset": "keep"} if keeps else {})}]})
+    said = {"address": SINK.removeprefix("sink/"), **({"on_reset": "keep"} if keeps else {}), **sink}
+    rule = json.dumps({"sinks": [said], "rebuild": bool(sink.get("rebuild"))})
     return _row(seq, "commit", generation, 0, tables={}, table_ids=ids, kept_output=kept_output, rule=rule)
 
 
@@ -96,10 +100,29 @@ def test_a_generation_that_did_not_know_the_target_cannot_have_emptied_it() -> N
 
 
 def test_a_rebuilt_target_is_emptied_together_with_the_epoch_that_fills_it() -> None:
-    rows = [begins(1, 1), commit(2, 1, 1), begins(5, 2)]
-    assert portions(rows, SINK, at(2, epoch=1), rebuilt=True) == []
-    found = portions([*rows, commit(6, 2, 1)], SINK, at(2, epoch=1), rebuilt=True)
+    rows = [begins(1, 1), commit(2, 1, 1), begins(5, 2, rebuild=True)]
+    assert portions(rows, SINK, at(2, epoch=1)) == []
+    found = portions([*rows, commit(6, 2, 1)], SINK, at(2, epoch=1))
     assert [(one.position.seq, one.empties) for one in found] == [(5, True), (6, False)]
+
+
+def test_a_portion_has_the_terms_of_its_own_text() -> None:
+    """With `on_reset: keep`, what was not shipped before a reset comes as the generation before has meant it."""
+    before, now = Terms(("k",), "n"), Terms((), None, 1)
+    rows = [begins(1, 1, key=["K"], newest="N"), commit(2, 1, 1), begins(5, 2, keeps=True, qos=1), commit(6, 2, 1)]
+    found = portions(rows, SINK, at(0))
+    assert [one.terms for one in found] == [before, now]
+    assert [len(one) for one in batches(found)] == [1, 1], "a transaction merges in one way"
+    assert [one.terms for one in portions(rows, SINK, at(2, epoch=1))] == [now]
+    assert [terms_at(rows, SINK, seq) for seq in (2, 5)] == [before, now]
+
+
+def test_the_terms_of_a_sink_that_an_epoch_has_added_are_those_of_its_intent() -> None:
+    text = json.dumps({"sinks": [{"address": SINK.removeprefix("sink/"), "key": ["k"]}]})
+    rows = [begins(1, 1, address="else"), _row(2, "intent", 1, 1, rule=text), commit(3, 1, 1)]
+    assert [one.terms for one in portions(rows, SINK, at(0))] == [Terms(("k",))]
+    [unknown] = portions(rows[2:], SINK, at(0))
+    assert unknown.terms is None
 
 
 def test_a_backfill_of_everything_empties_the_target_with_its_rows() -> None:

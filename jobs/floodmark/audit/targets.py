@@ -25,6 +25,11 @@ from floodmark.redaction import redacted
 
 Id = tuple[int, int]  # a row of a portion: the ledger's row, and the number there
 ASIDE = ("_reason", "_generation", "_epoch", "_seq", "_number", "_at")  # what is said of a refused row
+TERMS: dict[str, Any] = {
+    "key": [],
+    "newest": None,
+    "qos": 2,
+}  # how a sink's rows are merged, and what stands for what is not said
 POSITION = ("ledger", "generation", "token", "epoch", "seq", "hash")
 
 
@@ -42,12 +47,13 @@ Targets = Callable[[Sink], Held]
 @dataclass(frozen=True)
 class Portion:
     """What one row of the ledger has for a target: the outbox's commit; the backfill that it ends, if it does. again:
-    rows that the target refused, in place of the outbox's."""
+    rows that the target refused, in place of the outbox's. terms: by TERMS, of the text by which it was written."""
 
     seq: int
     written: Mapping[str, Any] | None
     backfill: Mapping[str, Any] | None
     again: tuple[Id, ...] = ()
+    terms: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -102,8 +108,9 @@ def check_target(
             yield Finding("broken" if wrong else "unknown", wrong or "nothing has been shipped yet", table=table)
             return
         shipped = list(_shipped(table, rows, int(position["seq"])))
-        found, aside = list(held.rows()), _aside(refused)
-        yield from (Finding("broken", what, table=table) for what in _differing(sink, log, shipped, found, aside))
+        then = _as_shipped(sink, shipped)
+        found, aside = list((held if then == sink else targets(then)).rows()), _aside(refused)
+        yield from (Finding("broken", what, table=table) for what in _differing(then, log, shipped, found, aside))
         lacks = len(aside.undelivered(shipped))
         undelivered.update({table: lacks} if lacks else {})
     except _Unknown as fault:
@@ -135,17 +142,41 @@ def _misplaced(position: Mapping[str, Any] | None, rows: Sequence[Row], ledger: 
     return None
 
 
+def _as_shipped(sink: Sink, shipped: Sequence[Portion]) -> Sink:
+    """The sink by the text of what the target has. The newest text may have come with a reset that left its rows."""
+    found = [one.terms for one in shipped if one.terms]
+    if any(_folded(one) != _folded(found[0]) for one in found):
+        raise _Unknown(
+            "its rows cannot be compared: a reset left them, and has changed `key`, `newest` or `qos` of the sink"
+        )
+    same = not found or _folded(sink) == _folded(found[0])
+    return sink if same else {**sink, **found[0]}
+
+
+def _folded(terms: Mapping[str, Any]) -> tuple[list[str], str | None, int]:
+    """To compare: names of columns have no case, and those of a key no order."""
+    key, newest, qos = ({**TERMS, **terms}[name] for name in TERMS)
+    return sorted(name.lower() for name in key), newest and newest.lower(), qos
+
+
+def _terms(table: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Those of the sink in a rule's text; None if the row has no such text."""
+    sink = other_sinks(json.loads(body["rule"])["sinks"]).get(table) if body.get("rule") else None
+    return None if sink is None else {name: sink[name] for name in TERMS if name in sink}
+
+
 def _shipped(table: str, rows: Sequence[Row], upto: int) -> Iterator[Portion]:
     """The portions that the target has, since it was emptied last."""
-    found, backfill = list[Portion](), None
+    found, backfill, terms = list[Portion](), None, dict[str, Any]()
     for row in rows:
         if row.seq > upto:
             break
         body = json.loads(row.body)
+        terms = (_terms(table, body) if row.kind in ("commit", "intent", "backfill") else None) or terms
         backfill = body if row.kind == "backfill" else backfill
         again = body.get("redelivery") if row.kind == "life" else None
         if again is not None and again["target"] == table:
-            found.append(Portion(row.seq, None, None, tuple((seq, number) for seq, number in again["rows"])))
+            found.append(Portion(row.seq, None, None, tuple((seq, number) for seq, number in again["rows"]), terms))
         if row.kind not in ("commit", "backfilled"):
             continue
         if row.kind == "commit" and row.epoch == 0 and not body.get("kept_output") and not _stay(table, body):
@@ -154,7 +185,7 @@ def _shipped(table: str, rows: Sequence[Row], upto: int) -> Iterator[Portion]:
             found = []
         written = body["tables"].get(table)
         if written is not None:
-            found.append(Portion(row.seq, written, backfill if row.kind == "backfilled" else None))
+            found.append(Portion(row.seq, written, backfill if row.kind == "backfilled" else None, terms=terms))
     yield from found
 
 

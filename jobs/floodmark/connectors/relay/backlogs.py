@@ -104,13 +104,13 @@ def target_lag(rule: Rule, head: Head | None, of: Undelivered, now: datetime) ->
 
 def undelivered(rule: Rule, home: Home, ledger: LedgerReader | None) -> list[Undelivered]:
     """Of each target of a rule, in the rule's order."""
-    return [_of(rule, sink, home, ledger) for sink in targets(rule)]
+    return [_of(sink, home, ledger) for sink in targets(rule)]
 
 
-def _of(rule: Rule, sink: Sink, home: Home, ledger: LedgerReader | None) -> Undelivered:
+def _of(sink: Sink, home: Home, ledger: LedgerReader | None) -> Undelivered:
     folder = cast("Path", home.outbox(sink))
     memory = recall(folder)
-    left = list(pending(rule, sink, memory, ledger))
+    left = list(pending(sink, memory, ledger))
     rows, size = sum(one.rows for one in left), sum(_size(folder, one) for one in left)
     oldest, maxima = left[0].at if left else None, _maxima(ledger, memory, left)
     refused = len(refused_by(sink, home, ledger))
@@ -156,23 +156,23 @@ def outboxes(rule: Rule, home: Home) -> list[LandedTable]:
     ledger = LedgerReader.load(home.ledger)
     found = ((sink, home.outbox(sink)) for sink in targets(rule))
     there = [(sink, folder) for sink, folder in found if folder is not None and folder.exists()]
-    return [] if ledger is None else [_upkeep(rule, sink, folder, ledger) for sink, folder in there]
+    return [] if ledger is None else [_upkeep(sink, folder, ledger) for sink, folder in there]
 
 
-def _upkeep(rule: Rule, sink: Sink, folder: Path, ledger: LedgerReader) -> LandedTable:
-    commits = (one.commit for one in pending(rule, sink, recall(folder), ledger))
+def _upkeep(sink: Sink, folder: Path, ledger: LedgerReader) -> LandedTable:
+    commits = (one.commit for one in pending(sink, recall(folder), ledger))
     newest = ledger.head.commits.get(PREFIX + str(sink.address), 0) if ledger.head else 0
     first = next((commit for commit in commits if commit is not None), newest + 1)
     app = app_of(ledger.id, folder.name, OUTBOX)
     return LandedTable(folder.name, str(folder), app, sink.outbox_keep_us, first, OUTBOX)
 
 
-def pending(rule: Rule, sink: Sink, memory: Memory, ledger: LedgerReader | None) -> Iterator[Portion]:
+def pending(sink: Sink, memory: Memory, ledger: LedgerReader | None) -> Iterator[Portion]:
     """The portions with an effect beyond what the target was last seen to have."""
     if ledger is None or ledger.head is None:
         return
     since = memory.position if memory.position and memory.position.ledger == ledger.id else Position(ledger.id)
-    found = portions(ledger.since(since.seq), PREFIX + str(sink.address), since, rule.rebuild)
+    found = portions(ledger.since(since.seq), PREFIX + str(sink.address), since)
     yield from (one for one in found if not one.is_empty or one.empties)
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,11 +25,12 @@ from floodmark.core.protocol.places import PREFIX
 from floodmark.core.protocol.records.rows import Row
 from floodmark.core.relay.portions import Portion, Replaced, batches, check_position, portions
 from floodmark.core.relay.positions import Position
+from floodmark.core.relay.terms import sink_by, terms_at, terms_in
 from floodmark.core.rules.kinds import sink_kind, targets
 from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.tablenames import about_sink
-from floodmark.errors import Fenced, FloodmarkError, InputFault, LedgerBroken, NotOwned, Refused
+from floodmark.errors import Fenced, FloodmarkError, InputFault, LedgerBroken, NotOwned, Refused, WrongColumn
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
@@ -68,11 +69,27 @@ def target_named(rule: Rule, name: str) -> Sink:
 
 
 def layout_of(sink: Sink, folder: Path) -> Layout:
-    """What a target holds, by its outbox in `folder`."""
+    """What a target holds, by its outbox in `folder`. Raises WrongColumn if the outbox lacks a column of the key."""
     columns = columns_in(str(sink.address), folder)
     spelt = _spelt(columns)
+    lacking = [name for name in (*sink.key, *filter(None, [sink.newest])) if name.lower() not in spelt]
+    if lacking:
+        problem = f"expected column {lacking[0]} of its `key` or `newest` in its outbox, found {', '.join(spelt)}: a "
+        problem += "reset has changed the columns before all was shipped. Start over with `on_reset: empty`"
+        raise WrongColumn(about_sink(str(sink.address), problem))
     key = tuple(spelt[name.lower()] for name in sink.key)
     return Layout(columns, key, sink.newest and spelt[sink.newest.lower()], sink.adds_columns)
+
+
+def sink_of(ledger: LedgerReader, sink: Sink, one: Portion | None = None) -> Sink:
+    """The sink by the terms of a portion; None: by those of the newest text.
+
+    Those of the file do not count: an edit that the rule cannot follow would merge committed rows in another way.
+    """
+    table = PREFIX + str(sink.address)
+    if one is None:
+        return sink_by(sink, terms_in(ledger.head.rule.to_json(), table) if ledger.head else None)
+    return sink_by(sink, one.terms or terms_at(ledger.since(0), table, one.position.seq))
 
 
 def _spelt(columns: Sequence[Column]) -> dict[str, str]:
@@ -127,9 +144,10 @@ class Relay:
     """The relay of one target. `resend`: a target that was restored from a copy gets again what it lost."""
 
     def __init__(self, rule: Rule, sink: Sink, home: Home, resend: bool = False):
-        self._rule, self._sink, self._resend, self._rebuilt = rule.rule, sink, resend, rule.rebuild
+        self._rule, self._sink, self._resend = rule.rule, sink, resend
         self._folder, self._ledger_at = cast("Path", home.outbox(sink)), home.ledger
         self._target = target_of(sink, self._folder)
+        self._table = PREFIX + str(sink.address)
         self._aside, self._refused = Aside(str(sink.address), self._folder), set[tuple[int, int]]()
         self._twins = {str(one.address): cast("Path", home.outbox(one)) for one in targets(rule) if _alike(one, sink)}
 
@@ -155,9 +173,10 @@ class Relay:
         if ledger is None or ledger.head is None or not self._folder.exists():
             return None
         since, behind = self._begin(ledger)
-        found = portions(behind, PREFIX + str(self._sink.address), since, self._rebuilt)
+        found = portions(behind, self._table, since)
         done, begun = Shipped(0, 0, since), time.monotonic()
         for batch in batches(found):
+            self._turn_to(sink_of(ledger, self._sink, batch[0]))
             epochs = [one.position.epoch for one in batch]
             reach(self._rule, "relay.before", *epochs)
             self._apply(batch, done.position)
@@ -176,6 +195,7 @@ class Relay:
         """The target's position, once it can be trusted, and the ledger's rows after it."""
         if self._resend:
             self._target.accept()
+        self._turn_to(self._first(ledger))
         position = self._target.claim(ledger.id, self._layout)
         rows = _rows_behind(self._target, position, ledger)
         known = recall(self._folder).position
@@ -204,17 +224,23 @@ class Relay:
                     )
                 )
 
-    @cached_property
-    def _layout(self) -> Layout:
-        return layout_of(self._sink, self._folder)
+    def _first(self, ledger: LedgerReader) -> Sink:
+        """The sink by the terms of what comes first to a target that has nothing, else by the newest."""
+        fresh = recall(self._folder).position is None
+        found = portions(ledger.since(0), self._table, Position(ledger.id)) if fresh else []
+        return sink_of(ledger, self._sink, found[0] if found else None)
+
+    def _turn_to(self, sink: Sink) -> None:
+        """Ship by the terms of this sink from here on."""
+        self._layout, self._qos = layout_of(sink, self._folder), sink.qos
 
     def _apply(self, batch: Sequence[Portion], since: Position) -> None:
         """By the sink's qos: rows and position together; at 1 first the rows, at 0 first the position."""
         upto, epochs = batch[-1].position, [one.position.epoch for one in batch]
         send = partial(self._send, partial(reach, self._rule, "relay.sent", *epochs))
-        if self._sink.qos == 2:
+        if self._qos == 2:
             return send(batch, since, upto)
-        rows_first = self._sink.qos == 1
+        rows_first = self._qos == 1
         send(*((batch, since, since) if rows_first else ([], since, upto)))
         reach(self._rule, "relay.between", *epochs)
         return send(*(([], since, upto) if rows_first else (batch, upto, upto)))

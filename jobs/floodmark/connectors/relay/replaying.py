@@ -11,7 +11,7 @@ from floodmark.connectors.ports.target import Layout
 from floodmark.connectors.relay.aside import Aside
 from floodmark.connectors.relay.backlogs import refused_by
 from floodmark.connectors.relay.contents import rows_of
-from floodmark.connectors.relay.relaying import layout_of
+from floodmark.connectors.relay.relaying import layout_of, sink_of
 from floodmark.core.protocol.places import PREFIX
 from floodmark.core.relay.portions import Portion, micros_of, portions, redelivery_in
 from floodmark.core.relay.positions import Position
@@ -31,7 +31,7 @@ class RefusedRows:
     """Of the target of one sink."""
 
     def __init__(self, sink: Sink, home: Home, ledger: LedgerReader):
-        self._sink, self._home, self._ledger = sink, home, ledger
+        self._sink, self._home, self._ledger = sink_of(ledger, sink), home, ledger
         self._outbox = cast("Path", home.outbox(sink))
         self.target = PREFIX + str(sink.address)
 

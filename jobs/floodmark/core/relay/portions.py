@@ -12,6 +12,7 @@ from floodmark.core.protocol.places import PREFIX
 from floodmark.core.protocol.records.backfills import Backfill
 from floodmark.core.protocol.records.rows import Life, Redelivery, Row
 from floodmark.core.relay.positions import Position
+from floodmark.core.relay.terms import Terms, terms_by
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import LedgerBroken, NotOwned, Refused
 
@@ -46,7 +47,8 @@ class Portion:
     commit: the outbox's version with the rows, None if there are none. rows, digest: of these. empties: a reset took
     away what the target has; replaces: rows of an interval leave it; both come before the rows. whole: each row takes
     its key's place, as new as the target's own or not. again: the rows are not the outbox's but these, which the target
-    has refused (see `Redelivery`).
+    has refused (see `Redelivery`). terms: those of the rule's text by which it was written; None: none of the rows
+    that were read has that text.
     """
 
     position: Position
@@ -58,6 +60,7 @@ class Portion:
     replaces: Replaced | None = None
     whole: bool = False
     again: tuple[tuple[int, int], ...] = ()
+    terms: Terms | None = None
 
     @property
     def takes_away(self) -> bool:
@@ -104,29 +107,34 @@ def check_position(target: str, found: Position, ledger: str, row: Row | None, n
         )
 
 
-def portions(rows: Iterable[Row], table: str, since: Position, rebuilt: bool = False) -> list[Portion]:
+def portions(rows: Iterable[Row], table: str, since: Position) -> list[Portion]:
     """The portions after a position, the oldest first. `table`: the ledger's name of the sink.
 
-    What a later reset takes away again is left out. `rebuilt`: each run replaces all rows, so the target is emptied
-    together with the epoch that fills it. Raises Refused if a generation began without the sink.
+    What a later reset takes away again is left out. If each run replaces all rows, the target is emptied together with
+    the epoch that fills it. Raises Refused if a generation began without the sink.
     """
     found = list(_each(rows, table, since))
     last = max((i for i, one in enumerate(found) if one.empties), default=0)
-    if rebuilt and found and found[-1].empties and found[-1].is_empty:
-        return []
-    return found[last:]
+    return [] if found and _waits(found[-1]) else found[last:]
+
+
+def _waits(last: Portion) -> bool:
+    """Whether it empties a target that the next epoch fills anew."""
+    return last.empties and last.is_empty and last.terms is not None and last.terms.rebuilt
 
 
 def _each(rows: Iterable[Row], table: str, since: Position) -> Iterator[Portion]:
     known = bool(since.seq)  # whether the target may have rows of a generation before
     backfill: dict[str, Any] = {}
+    terms: Terms | None = None
     for row in (one for one in rows if one.seq > since.seq):
+        terms = terms_by(row, table) or terms
         if row.kind == "backfill":
             backfill = json.loads(row.body)
         again = redelivery_in(row, table)
         if again is not None:
             known = True
-            yield replace(_portion(row, since.ledger, None, False), rows=len(again.rows), again=again.rows)
+            yield replace(_portion(row, since.ledger, None, False), rows=len(again.rows), again=again.rows, terms=terms)
         if row.kind not in ("commit", "backfilled"):
             continue
         body = json.loads(row.body)
@@ -144,7 +152,7 @@ def _each(rows: Iterable[Row], table: str, since: Position) -> Iterator[Portion]
         empties = begins and known and not kept
         if written is not None or empties:
             known = True
-            found = _portion(row, since.ledger, written, empties)
+            found = replace(_portion(row, since.ledger, written, empties), terms=terms)
             yield _restating(found, Backfill.model_validate(backfill)) if row.kind == "backfilled" else found
 
 
@@ -181,11 +189,11 @@ def _restating(found: Portion, backfill: Backfill) -> Portion:
 def batches(found: Sequence[Portion], most: int = MOST_ROWS) -> Iterator[list[Portion]]:
     """Portions in order, several together as long as they have at most `most` rows.
 
-    One that takes rows away begins a batch: it may need to read what the target has.
+    One that takes rows away begins a batch: it may need to read what the target has. So does one by other terms.
     """
     batch, rows = list[Portion](), 0
     for one in found:
-        if batch and (one.takes_away or (rows and rows + one.rows > most)):
+        if batch and (one.takes_away or (rows and rows + one.rows > most) or one.terms != batch[0].terms):
             yield batch
             batch, rows = [], 0
         batch.append(one)

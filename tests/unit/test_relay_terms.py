@@ -1,0 +1,87 @@
+"""Committed epochs reach a target as the rule's text had it when they were written, whatever the file says by now."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from support.flow import event
+from support.outboxed import Outboxed
+
+from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
+
+CLASS = """
+import json
+import os
+
+from floodmark.errors import Undeliverable
+
+
+class Table:
+    def __init__(self, path):
+        self.path = path
+
+    def apply(self, batch, token):
+        bad = {i: "odd" for i, row in enumerate(batch.to_pylist()) if row["n"] % 2}
+        if bad and os.path.exists(self.path + ".odd"):
+            raise Undeliverable(bad)
+        with open(self.path, "a") as file:
+            for row in batch.to_pylist():
+                file.write(json.dumps([row["k"], row["n"], row.get("_floodmark_gone", "no key")]) + "\\n")
+
+    def empty(self, token):
+        open(self.path, "w").close()
+
+    def rows(self):
+        return []
+"""
+
+
+def own(place: Path, **how: Any) -> tuple[Outboxed, Path]:
+    (place / "rules").mkdir(exist_ok=True)
+    (place / "rules" / "plain.py").write_text(CLASS)
+    path = place / "rows"
+    sink = {"python": {"class": "plain:Table", "settings": {"path": str(path)}}, "qos": 1, **how}
+    return Outboxed(place, sink), path
+
+
+def edited(rule: Outboxed, *without: str) -> None:
+    for name in without:
+        rule.flow.settings["sinks"][0].pop(name)
+    rule.flow.write_rule()
+
+
+def came(path: Path) -> list[list[Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_an_edit_that_the_rule_cannot_follow_does_not_reach_the_target(place: Path) -> None:
+    rule, path = own(place, key=["k"], delete="n < 0")
+    rule.epoch([event(1, "a", n=1), {**event(2, "b", n=-1), DELETE_COLUMN: True}])
+    edited(rule, "key", "delete")
+    done = rule.relays.ship()
+    assert (done.code, came(path)) == (0, [["a", 1, False], ["b", -1, True]]), done.said
+
+
+def test_what_was_not_shipped_before_a_reset_comes_by_the_key_of_then(place: Path) -> None:
+    rule, path = own(place, key=["k"], on_reset="keep")
+    rule.epoch([event(1, "a", n=1)])
+    edited(rule, "key")
+    rule.begin()
+    [rule.sink] = rule.flow.rule().sinks
+    rule.epoch([event(2, "a", n=2)])
+    done = rule.relays.ship()
+    assert (done.code, came(path)) == (0, [["a", 1, False], ["a", 2, "no key"]]), done.said
+
+
+def test_a_replay_goes_by_the_key_that_the_rule_runs_with(place: Path) -> None:
+    """The key's row that came since must not be undone by an older one."""
+    rule, path = own(place, key=["k"], on_error="dead")
+    path.with_suffix(".odd").touch()
+    rule.epoch([event(1, "a", n=1), event(1, "b", n=3)])
+    rule.epoch([event(2, "a", n=2)])
+    assert rule.relays.ship().code == 0
+    edited(rule, "key")
+    found = rule.command("undelivered", "replay", "refused", "--dry-run", "--json")
+    assert json.loads(found[1])["rows"] == 1, found
