@@ -54,8 +54,8 @@ class Outboxed:
     def relays(self) -> Relays:
         return Relays(self.flow.name, self.flow.root, self.env)
 
-    def begin(self) -> None:
-        """A generation."""
+    def begin(self, has: bool = True) -> None:
+        """A generation. `has`: whether the rule has the sink then."""
         number = self.ledger.head.generation + 1 if self.ledger.head else 1
         if number > 1:
             self.ledger.seal(Seal(why="reset", successor=number, token=f"t{number}", keep_output=False, discarded=None))
@@ -63,7 +63,7 @@ class Outboxed:
         assert table is not None
         first = Commit(
             entry=Entry(0, (offset(self.flow, 0),)).text(), watermark=None, maxima={"events": None}, columns={},
-            rule=self.flow.rule().to_json(), table_ids={self.name: tables.table_id(table)},
+            rule=self.flow.rule().to_json(), table_ids={self.name: tables.table_id(table)} if has else {},
         )  # fmt: skip
         self.ledger.begin(number, f"t{number}", first)
 

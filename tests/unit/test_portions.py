@@ -99,6 +99,21 @@ def test_a_generation_that_did_not_know_the_target_cannot_have_emptied_it() -> N
         portions(rows, SINK, at(2, epoch=1))
 
 
+def test_a_target_that_a_reset_has_left_out_is_emptied_by_the_next_that_has_it() -> None:
+    rows = [begins(1, 1), commit(2, 1, 1), begins(5, 2, has=False), commit(6, 2, 1), begins(7, 3), commit(8, 3, 1)]
+    for since in (at(0), at(2, epoch=1)):
+        found = portions(rows, SINK, since)
+        assert [(one.position.seq, one.empties) for one in found] == [(7, True), (8, False)]
+    whole = [*rows[:4], backfill(7, 2, 1, -9, 9, whole=True), ended(8, 2, 1, 3)]
+    assert seqs(portions(whole, SINK, at(2, epoch=1))) == [8]
+    kept = [*rows[:4], begins(7, 3, keeps=True), commit(8, 3, 1)]
+    with pytest.raises(Refused, match="the reset that began generation 2"):
+        portions(kept, SINK, at(2, epoch=1))
+    never = [*rows[:3], begins(7, 3, has=False)]
+    with pytest.raises(Refused, match="the reset that began generation 2"):
+        portions(never, SINK, at(2, epoch=1))
+
+
 def test_a_rebuilt_target_is_emptied_together_with_the_epoch_that_fills_it() -> None:
     rows = [begins(1, 1), commit(2, 1, 1), begins(5, 2, rebuild=True)]
     assert portions(rows, SINK, at(2, epoch=1)) == []

@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.flow import event
 from support.outboxed import Outboxed
 
+from floodmark.connectors.relay.backlogs import check_shipped, outboxes
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
+from floodmark.errors import Refused
+from floodmark.ledger.ledger import LedgerReader
 
 CLASS = """
 import json
@@ -85,3 +89,25 @@ def test_a_replay_goes_by_the_key_that_the_rule_runs_with(place: Path) -> None:
     edited(rule, "key")
     found = rule.command("undelivered", "replay", "refused", "--dry-run", "--json")
     assert json.loads(found[1])["rows"] == 1, found
+
+
+def test_a_target_that_no_relay_can_ship_to_stops_no_look_at_its_rule(place: Path) -> None:
+    """A reset without the sink has left its rows; only a reset with it takes them away."""
+    rule, path = own(place)
+    rule.epoch([event(1, "a", n=1)])
+    assert rule.relays.ship().code == 0
+    rule.begin(has=False)
+    rule.epoch([event(1, "b", n=2)])
+    done = rule.relays.ship()
+    assert (done.code, "did not empty it" in done.said) == (2, True), done.said
+    code, said = rule.command("status", "refused")
+    assert (code, "no relay can ship to it: sink" in said) == (0, True), said
+    home, ledger = rule.flow.place, LedgerReader.load(rule.flow.place.ledger)
+    assert ledger is not None
+    assert [one.folded for one in outboxes(rule.flow.rule(), home)] == [0]
+    with pytest.raises(Refused, match=r"has not got all of it .*generation 2"):
+        check_shipped(rule.flow.rule(), home, ledger, [f"outbox/{Path(rule.outbox).name}"])
+    rule.begin()
+    rule.epoch([event(1, "c", n=3)])
+    done = rule.relays.ship()
+    assert (done.code, came(path)) == (0, [["c", 3, "no key"]]), done.said

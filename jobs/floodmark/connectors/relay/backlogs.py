@@ -38,7 +38,8 @@ class Undelivered:
 
     memory: the position that was last seen in the target, and the last fault. limit: the bytes at which the rule waits.
     maxima: of each stream, the newest event time that is in what the target has; None: nothing yet, or unknown.
-    refused: rows that it refused and has not got since.
+    refused: rows that it refused and has not got since. stuck: why no relay can ship, by the ledger alone; it is then
+    unknown what the target has still to get.
     """
 
     target: str
@@ -60,6 +61,7 @@ class Undelivered:
         return max(0.0, (now - datetime.fromisoformat(self.oldest)).total_seconds()) if self.oldest else 0.0
 
     refused: int = 0
+    stuck: str | None = None
 
     def text(self) -> str:
         """For people."""
@@ -72,7 +74,7 @@ class Undelivered:
             rows = "1 row is" if self.refused == 1 else f"{self.refused} rows are"
             has += f"; {rows} undelivered, because it refused {'it' if self.refused == 1 else 'them'}"
         fault = f"; the last attempt failed at {self.memory.fault_at}: {self.memory.fault}" if self.memory.fault else ""
-        return f"{self.target}: {has}{fault}"
+        return f"{self.target}: {has}{f'; no relay can ship to it: {self.stuck}' if self.stuck else fault}"
 
     def facts(self) -> dict[str, Any]:
         """For --json."""
@@ -91,7 +93,7 @@ class Undelivered:
             "shipped_rows": self.memory.shipped,
             "rows_per_second": self.memory.speed and round(self.memory.speed, 1),
             "refused_rows": self.refused,
-            "error": self.memory.fault,
+            "error": self.stuck or self.memory.fault,
             "error_at": self.memory.fault_at,
         }
 
@@ -110,10 +112,12 @@ def undelivered(rule: Rule, home: Home, ledger: LedgerReader | None) -> list[Und
 def _of(sink: Sink, home: Home, ledger: LedgerReader | None) -> Undelivered:
     folder = cast("Path", home.outbox(sink))
     memory = recall(folder)
-    left = list(pending(sink, memory, ledger))
+    try:
+        left, refused = list(pending(sink, memory, ledger)), len(refused_by(sink, home, ledger))
+    except Refused as fault:  # the rule's other targets are told of all the same
+        return Undelivered(sink.label, 0, 0, 0, None, memory, sink.outbox_bytes, stuck=str(fault))
     rows, size = sum(one.rows for one in left), sum(_size(folder, one) for one in left)
     oldest, maxima = left[0].at if left else None, _maxima(ledger, memory, left)
-    refused = len(refused_by(sink, home, ledger))
     return Undelivered(sink.label, len(left), rows, size, oldest, memory, sink.outbox_bytes, maxima, refused)
 
 
@@ -134,9 +138,10 @@ def check_shipped(rule: Rule, home: Home, ledger: LedgerReader, folders: Collect
     refused, in the rule's home."""
     names = {folder.rpartition("/")[2] for folder in folders}
     for sink, one in zip(targets(rule), undelivered(rule, home, ledger), strict=True):
-        if one.portions and str(sink.outbox).rpartition("/")[2] in names:
+        if (one.portions or one.stuck) and str(sink.outbox).rpartition("/")[2] in names:
+            why = f" ({one.stuck})" if one.stuck else ""
             raise Refused(
-                f"rule {rule.rule}: its outbox has such rows, and target {one.target} has not got all of it. "
+                f"rule {rule.rule}: its outbox has such rows, and target {one.target} has not got all of it{why}. "
                 f"`floodmark relay {rule.rule} --target {one.target}` ships it, then forget; or remove the sink from "
                 "the rule first"
             )
@@ -160,11 +165,19 @@ def outboxes(rule: Rule, home: Home) -> list[LandedTable]:
 
 
 def _upkeep(sink: Sink, folder: Path, ledger: LedgerReader) -> LandedTable:
-    commits = (one.commit for one in pending(sink, recall(folder), ledger))
-    newest = ledger.head.commits.get(PREFIX + str(sink.address), 0) if ledger.head else 0
-    first = next((commit for commit in commits if commit is not None), newest + 1)
+    first = _first_left(sink, folder, ledger)
     app = app_of(ledger.id, folder.name, OUTBOX)
     return LandedTable(folder.name, str(folder), app, sink.outbox_keep_us, first, OUTBOX)
+
+
+def _first_left(sink: Sink, folder: Path, ledger: LedgerReader) -> int:
+    """The first version that the target has not got; 0 if no relay can ship to it, and nobody knows."""
+    try:
+        commits = [one.commit for one in pending(sink, recall(folder), ledger)]
+    except Refused:
+        return 0
+    newest = ledger.head.commits.get(PREFIX + str(sink.address), 0) if ledger.head else 0
+    return next((commit for commit in commits if commit is not None), newest + 1)
 
 
 def pending(sink: Sink, memory: Memory, ledger: LedgerReader | None) -> Iterator[Portion]:

@@ -111,7 +111,7 @@ def portions(rows: Iterable[Row], table: str, since: Position) -> list[Portion]:
     """The portions after a position, the oldest first. `table`: the ledger's name of the sink.
 
     What a later reset takes away again is left out. If each run replaces all rows, the target is emptied together with
-    the epoch that fills it. Raises Refused if a generation began without the sink.
+    the epoch that fills it. Raises Refused if a generation began without the sink, unless a later reset empties it.
     """
     found = list(_each(rows, table, since))
     last = max((i for i, one in enumerate(found) if one.empties), default=0)
@@ -127,6 +127,7 @@ def _each(rows: Iterable[Row], table: str, since: Position) -> Iterator[Portion]
     known = bool(since.seq)  # whether the target may have rows of a generation before
     backfill: dict[str, Any] = {}
     terms: Terms | None = None
+    missed: int | None = None  # the generation whose reset should have emptied the target, as long as none has
     for row in (one for one in rows if one.seq > since.seq):
         terms = terms_by(row, table) or terms
         if row.kind == "backfill":
@@ -141,19 +142,27 @@ def _each(rows: Iterable[Row], table: str, since: Position) -> Iterator[Portion]
         written = body["tables"].get(table)
         begins = row.kind == "commit" and row.epoch == 0
         kept = begins and (body.get("kept_output") or _keeps(body["rule"], table))
-        if begins and known and not kept and table not in body["table_ids"]:
-            raise Refused(
-                about_sink(
-                    table.removeprefix("sink/"),
-                    f"it has rows from before the reset that began generation {row.generation}, which did not empty it "
-                    "because the rule did not have this sink then. Start over with `floodmark reset`",
-                )
-            )
-        empties = begins and known and not kept
+        is_in = not begins or table in body["table_ids"]
+        empties = begins and known and not kept and is_in
+        missed = missed if is_in or kept or not known else missed or row.generation
         if written is not None or empties:
             known = True
             found = replace(_portion(row, since.ledger, written, empties), terms=terms)
-            yield _restating(found, Backfill.model_validate(backfill)) if row.kind == "backfilled" else found
+            found = _restating(found, Backfill.model_validate(backfill)) if row.kind == "backfilled" else found
+            missed = None if found.empties else missed
+            yield found
+    if missed is not None:
+        raise _not_emptied(table, missed)
+
+
+def _not_emptied(table: str, generation: int) -> Refused:
+    return Refused(
+        about_sink(
+            table.removeprefix("sink/"),
+            f"it has rows from before the reset that began generation {generation}, which did not empty it because the "
+            "rule did not have this sink then. Start over with `floodmark reset`",
+        )
+    )
 
 
 def redelivery_in(row: Row, table: str) -> Redelivery | None:
