@@ -26,6 +26,7 @@ from floodmark.audit.certificate import audit
 from floodmark.audit.evidence import Finding
 from floodmark.connectors.ports import connections
 from floodmark.connectors.relay.holding import held_by
+from floodmark.connectors.relay.memory import remember_fault
 from floodmark.connectors.relay.shipping import ship_all
 from floodmark.core.protocol.crashpoints import FORGET_POINTS
 from floodmark.errors import FloodmarkError, Refused
@@ -238,6 +239,8 @@ def test_landed_and_shipped_rows_go_too_whatever_is_killed(
     with pytest.raises(Refused, match=r"target shop has not got all of it. `floodmark relay counted --target shop`"):
         rehearse(spark, flow.place, WHERE)
     shipped(flow)
+    gone = flow.place.path / "outbox" / "gone"  # of a sink that the rule no longer has
+    remember_fault(gone, f"Key (k)=({ALICE}) already exists")
     assert {"landing", "outbox", "dead"} <= folders(left_in(flow))
     for point, nth in points:
         with crash_at(point, nth) as planned, pytest.raises(Crash):
@@ -248,6 +251,8 @@ def test_landed_and_shipped_rows_go_too_whatever_is_killed(
     assert done.asked is not None and {name.split("/")[0]: rows for name, rows in done.asked.copies.items()} == {
         "landing": 4, "outbox": 3}  # fmt: skip
     assert left_in(flow) == []
+    remember_fault(gone, f"Key (k)=({ALICE}) already exists")
+    assert forgotten(spark, flow).asked is None and left_in(flow) == []
     assert [row["k"] for row in rows_of(flow.place.landing("events"))] == ["bob", "bob"]
 
     flow.arrive([event(9, "bob", n=9)])

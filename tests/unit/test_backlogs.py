@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.connectors.relay.backlogs import check_shipped, target_lag
-from floodmark.connectors.relay.memory import Memory, file_of, recall, remember
+from floodmark.connectors.relay.memory import Memory, file_of, forget_faults, recall, remember
 from floodmark.core.lifecycle.cleanup import CHECKPOINT_AFTER
 from floodmark.errors import Refused
 from floodmark.ledger.ledger import Ledger
@@ -156,3 +157,18 @@ def test_a_memory_of_another_version_is_understood(behind: Behind) -> None:
     file, known = file_of(behind.outbox), recall(behind.outbox)
     file.write_text(file.read_text().replace('"shipped"', '"another"'))
     assert recall(behind.outbox) == Memory(known.position, known.at, rows=ROWS, seconds=0.5)
+
+
+def test_what_targets_said_of_their_faults_can_be_forgotten(behind: Behind) -> None:
+    """Their positions stay. Of a relay that was killed while it wrote, the part goes; of one at work, it stays."""
+    assert behind.outbox is not None
+    before = recall(behind.outbox)
+    behind.fail("Key (k)=(alice@example.org) already exists")
+    old, new = (behind.outbox.with_name(f"{behind.outbox.name}.json.{pid}") for pid in (1, 2))
+    other = behind.outbox.with_name("orders.json.position")  # of the sink orders.json
+    for file in (old, new, other):
+        file.write_text("alice@example.org")
+    for file in (old, other):
+        os.utime(file, (0, 0))
+    forget_faults(behind.outbox.parent)
+    assert (recall(behind.outbox), old.exists(), new.exists(), other.exists()) == (before, False, True, True)

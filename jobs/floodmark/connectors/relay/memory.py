@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +38,7 @@ class Memory:
         return self.rows / self.seconds if self.rows and self.seconds else None
 
 
+LONG_AGO = 60.0  # seconds after which nobody writes a file any more
 _REST = tuple(one.name for one in fields(Memory) if one.name != "position")
 
 
@@ -71,6 +73,21 @@ def remember_shipped(folder: Path, position: Position, rows: int, whole: int, se
 
 def remember_fault(folder: Path, said: str) -> None:
     _write(folder, replace(recall(folder), fault=said, fault_at=_now()))
+
+
+def forget_faults(outboxes: Path) -> None:
+    """Drop what targets have said of their faults: it may quote a row. `outboxes`: a rule's folder of them.
+
+    A sink that is gone has left its file, and a relay that was killed while it wrote one has left a part of it.
+    """
+    for file in outboxes.glob("*.json"):
+        folder = file.with_suffix("")
+        known = recall(folder)
+        if known.fault is not None:
+            _write(folder, replace(known, fault=None, fault_at=None))
+    for file in outboxes.glob("*.json.*"):
+        if file.suffix[1:].isdigit() and file.is_file() and time.time() - file.stat().st_mtime > LONG_AGO:
+            file.unlink(missing_ok=True)
 
 
 def _write(folder: Path, memory: Memory) -> None:

@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from floodmark.connectors.planning import checkpoint
 from floodmark.connectors.relay.backlogs import check_shipped
+from floodmark.connectors.relay.memory import forget_faults
 from floodmark.core.lifecycle.life import condition_digest
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import TableName, other_sinks, places_of
@@ -47,6 +48,7 @@ from floodmark.ledger.forgetting import (
     unseen_bounds,
 )
 from floodmark.ledger.home import Home
+from floodmark.ledger.landings import OUTBOX
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.rule.checks import gate
 from floodmark.spark.rule.generation import old_sites
@@ -130,7 +132,7 @@ def rehearse(root: SparkSession, home: Home, where: str) -> Found:
 
 
 def forget(root: SparkSession, home: Home, run: str, where: str, say: Say) -> Forgot:
-    """Remove the rows that match, or continue to. Where there are none, writes nothing.
+    """Remove the rows that match, or continue to. Where there are none, drops only what targets said of their faults.
 
     Raises Busy if a run holds the rule, and Refused if something of it is open.
     """
@@ -141,9 +143,12 @@ def forget(root: SparkSession, home: Home, run: str, where: str, say: Say) -> Fo
         _check_undamaged(ledger, home)
         if asked is None:
             found = _look(session, ledger, home, where)
+        forget_faults(home.path / OUTBOX)
+        if found is not None:
             if found.is_nothing:
                 return Forgot(found)
             asked = _announce(ledger, home, condition_digest(ledger.id, where), found)
+        assert asked is not None
         return Forgot(found, asked, _finish(session, ledger, home, where, asked, say))
 
 
