@@ -77,18 +77,30 @@ class Merged:
         self._target = PostgresTarget("shop", WrittenPostgres(connection="shop", table=self.table))
         self._target.claim("owner", self.layout)
 
-    def send(self, rows: Sequence[tuple[tuple[Any, ...], bool]], whole: bool = False) -> None:
-        """Rows with one for each key; true: its key's row goes."""
+    def send(self, rows: Sequence[tuple[tuple[Any, ...], bool]], whole: bool = False, empties: bool = False) -> None:
+        """Rows with one for each key; true: its key's row goes. Without a key, there is no mark."""
         names = [one.name for one in self.layout.columns]
         kinds = (arrow_type(one.type) for one in self.layout.columns)
         columns = [pa.array([row[i] for row, _ in rows], kind) for i, kind in enumerate(kinds)]
         gone = pa.array((one for _, one in rows), pa.bool_())
-        batch = pa.RecordBatch.from_arrays([*columns, gone], [*names, DELETE_COLUMN])
+        marks = [(gone, DELETE_COLUMN)] if self.layout.key else []
+        batch = pa.RecordBatch.from_arrays(
+            [*columns, *(one for one, _ in marks)], [*names, *(name for _, name in marks)]
+        )
         upto = replace(self._at, epoch=self._at.epoch + 1, seq=self._at.seq + 1)
         batches = (batch.slice(0, 1), batch.slice(1, 0), batch.slice(1))
-        one = Operation(str(upto.seq), upto, False, None, whole, len(rows), lambda: iter(batches))
+        one = Operation(str(upto.seq), upto, empties, None, whole, len(rows), lambda: iter(batches))
         self._target.apply([one], self.layout, self._at, upto, lambda: None)
         self._at = upto
+
+    def keyed_by(self, *key: str) -> None:
+        """As after a reset that has changed the key."""
+        self.layout = replace(self.layout, key=key)
+
+    def uniques(self) -> list[str]:
+        """The columns of each unique index."""
+        indexes = f"SELECT indexdef FROM pg_indexes WHERE tablename = '{self.table}' AND indexdef LIKE '%UNIQUE%'"
+        return sorted(text.partition("(")[2].partition(")")[0] for (text,) in self._server.ask(indexes))
 
     def rows(self) -> set[Row]:
         """Raises ValueError for a row that is there twice."""
@@ -261,3 +273,52 @@ def test_two_rows_that_are_one_key_to_the_table_are_named(server: Server, place:
     with pytest.raises(InputFault, match="epoch 2: expected rows that the table takes, found one"):
         merged.send([((0.0, 2), False), ((-0.0, 3), False)])
     assert server.ask(f"SELECT k FROM {merged.table}") == [(1.0,)]
+
+
+@pytest.mark.parametrize("key", [("n",), ("k", "n"), ()])
+def test_a_reset_with_another_key_leaves_no_index_of_the_one_before(
+    server: Server, place: Path, key: tuple[str, ...]
+) -> None:
+    """It would refuse rows that are right now."""
+    merged = Merged(server, place.name, "", None)
+    merged.send([(("a", 1, 1), False)])
+    merged.keyed_by(*key)
+    merged.send([(("a", 1, 1), False), (("a", 2, 2), False)], empties=True)
+    merged.send([(("a", 3, 3), False)])
+    assert merged.rows() == {("a", 1, 1), ("a", 2, 2), ("a", 3, 3)}
+    assert merged.uniques() == ([", ".join(key)] if key else [])
+
+
+@pytest.mark.parametrize("fresh", ["n", "v"])
+def test_rows_that_a_reset_keeps_are_merged_by_the_key_of_now(server: Server, place: Path, fresh: str) -> None:
+    """Rows that stay may have one key several times: there is no index then."""
+    merged = Merged(server, place.name, "", None)
+    merged.send([(("a", 1, 7), False), (("b", 2, 7), False)])
+    merged.keyed_by(fresh)
+    row = ("a", 1, 9) if fresh == "n" else ("a", 5, 9)
+    merged.send([(row, False)])
+    merged.send([(("a", 6, 8), False)])
+    known = {("b", 2, 7)} if fresh == "n" else {("a", 1, 7), ("b", 2, 7)}
+    assert (merged.rows(), merged.uniques()) == ({row, ("a", 6, 8), *known}, [fresh] * (fresh == "n"))
+
+
+def test_a_trigger_that_waits_for_commit_does_not_keep_the_new_index_away(server: Server, place: Path) -> None:
+    also = (
+        "CREATE FUNCTION {0}_f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; CREATE CONSTRAINT "
+        "TRIGGER g AFTER DELETE OR INSERT ON {0} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {0}_f()"
+    )
+    merged = Merged(server, place.name, "k text, n int, v int", None, also=also)
+    merged.send([(("a", 1, 1), False)])
+    merged.keyed_by("n")
+    merged.send([(("a", 1, 1), False), (("a", 2, 2), False)], empties=True)
+    assert (merged.rows(), merged.uniques()) == ({("a", 1, 1), ("a", 2, 2)}, ["n"])
+
+
+def test_an_index_of_somebody_stays_whatever_the_key(server: Server, place: Path) -> None:
+    also = "CREATE UNIQUE INDEX ON {0} (k)"
+    merged = Merged(server, place.name, "k text, n int, v int", None, also=also)
+    merged.send([(("a", 1, 1), False)])
+    merged.keyed_by("n")
+    with pytest.raises(InputFault, match="duplicate key"):
+        merged.send([(("a", 1, 1), False), (("a", 2, 2), False)], empties=True)
+    assert merged.uniques() == ["k"]

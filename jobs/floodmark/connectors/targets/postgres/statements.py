@@ -10,6 +10,8 @@ from floodmark.core.relay.positions import KEYS
 from floodmark.core.text.ddl import Column
 
 POSITIONS = "floodmark_position"  # the table of positions, in the target's schema
+OURS = "made by floodmark for the key of a sink"  # the comment of an index
+NOW = "SET CONSTRAINTS ALL IMMEDIATE"  # so that nothing is left for COMMIT to find
 FULL = 70  # percent of a page that new rows fill
 STAGED, GONE, NUMBER = "_floodmark_rows", "_floodmark_gone", "_floodmark_number"
 
@@ -56,6 +58,11 @@ def unique_key(place: tuple[str, str], key: Sequence[str], nulls: bool) -> str:
     """An index on the key. `nulls`: the server can have NULL count as a value (PostgreSQL 15)."""
     names = ", ".join(map(quoted, key))
     return f"CREATE UNIQUE INDEX ON {quoted(*place)} ({names}){' NULLS NOT DISTINCT' if nulls else ''}"
+
+
+def said_of_index(name: str) -> str:
+    """By which a relay knows later that it has made the index. `name`: as the server writes it."""
+    return f"COMMENT ON INDEX {name} IS '{OURS}'"
 
 
 def staging(columns: Iterable[Column]) -> str:

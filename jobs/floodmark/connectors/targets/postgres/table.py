@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from psycopg.errors import UniqueViolation
 
 from floodmark.connectors.sources.postgres.options import MOST
 from floodmark.connectors.targets.postgres import statements as sql
@@ -65,6 +68,45 @@ class PostgresTable:
 
     def has_unique(self, session: psycopg.Connection[Any], key: Sequence[str]) -> bool:
         return any(names == set(key) for names, _ in self._uniques(session))
+
+    def make_key(self, session: psycopg.Connection[Any], key: Sequence[str]) -> None:
+        """Make a unique index on the key, if the sink has one and the table has no such index yet."""
+        if not key or self.has_unique(session, key):
+            return
+        session.execute(sql.NOW)  # an index cannot be made while triggers of rows that have left are due
+        before = self._indexes(session)
+        session.execute(sql.unique_key(self._place, key, session.info.server_version >= 150000))
+        for made in self._indexes(session) - before:
+            session.execute(sql.said_of_index(made))
+
+    def fit_key(self, session: psycopg.Connection[Any], key: Sequence[str], empties: bool) -> None:
+        """Drop an index that a relay has made for another key: it would refuse rows that are right now.
+
+        empties: the rows leave first, and `make_key` comes after them. Rows that stay may have a key twice; without an
+        index they are merged, but slower.
+        """
+        others = self._made_for_others(session, key)
+        for name in others:
+            session.execute(f"DROP INDEX {name}")
+        if others and not empties:
+            with suppress(UniqueViolation), session.transaction():  # a savepoint
+                self.make_key(session, key)
+
+    def _made_for_others(self, session: psycopg.Connection[Any], key: Sequence[str]) -> list[str]:
+        """The indexes that relays have made, but for one on the key."""
+        found = session.execute(
+            "SELECT i.indexrelid::regclass::text, array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON "
+            "a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey::int2[]) WHERE i.indrelid = %s::regclass AND "
+            "obj_description(i.indexrelid, 'pg_class') = %s GROUP BY i.indexrelid",
+            [sql.quoted(*self._place), sql.OURS],
+        )
+        return [name for name, columns in found if set(columns) != set(key)]
+
+    def _indexes(self, session: psycopg.Connection[Any]) -> set[str]:
+        found = session.execute(
+            "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = %s::regclass", [sql.quoted(*self._place)]
+        )
+        return {name for (name,) in found}
 
     def _uniques(self, session: psycopg.Connection[Any]) -> list[tuple[set[str], bool]]:
         """The columns of each unique index on columns alone, and whether it is checked at once."""

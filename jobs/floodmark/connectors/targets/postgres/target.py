@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 LOCK_WAIT = "5s"  # for the position's row, before the session that holds it is looked at
 PATIENCE = 120.0  # seconds to wait for a relay that works
-NOW = "SET CONSTRAINTS ALL IMMEDIATE"  # so that nothing is left for COMMIT to find
 
 
 class PostgresTarget(Target):
@@ -78,9 +77,7 @@ class PostgresTarget(Target):
         else:
             self._table.check_names(layout)
             session.execute(sql.new_table(self._place, layout))
-        if layout.key and not self._table.has_unique(session, layout.key):
-            nulls = session.info.server_version >= 150000
-            session.execute(sql.unique_key(self._place, layout.key, nulls))
+        self._table.make_key(session, layout.key)
 
     def _take_over(self, session: psycopg.Connection[Any], owner: str, layout: Layout) -> None:
         if session.execute(sql.first_row(self._place)).fetchone():
@@ -119,13 +116,14 @@ class PostgresTarget(Target):
             self._take_turn(session, since)
             if operations:
                 self._table.fit(session, layout)
+                self._table.fit_key(session, layout.key, any(one.empties for one in operations))
             if layout.key and operations:
                 session.execute(sql.staging(layout.columns))
             merging = Merging(session, self._place, self._table, layout)
             for one in operations:
                 self._perform(session, one, layout, merging)
             with self._rows_of(upto):
-                session.execute(NOW)
+                session.execute(sql.NOW)
             session.execute(sql.moved_position(self._schema), [*_values(upto), self._key])
             sent()
         if self.position() != upto:
@@ -138,7 +136,8 @@ class PostgresTarget(Target):
         with self._transaction() as session, session.transaction(force_rollback=True):
             self._take_turn(session, since)
             self._table.fit(session, layout)
-            session.execute(NOW)
+            self._table.fit_key(session, layout.key, any(one.empties for one in operations))
+            session.execute(sql.NOW)
             if layout.key:
                 session.execute(sql.staging(layout.columns))
             merging = Merging(session, self._place, self._table, layout)
@@ -180,6 +179,7 @@ class PostgresTarget(Target):
     def _perform(self, session: psycopg.Connection[Any], one: Operation, layout: Layout, merging: Merging) -> None:
         if one.empties:
             session.execute(sql.no_rows(self._place))
+            self._table.make_key(session, layout.key)
         if one.replaces is not None:
             self._make_room(session, one.replaces, layout)
         if not one.count:
