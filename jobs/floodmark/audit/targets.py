@@ -25,11 +25,8 @@ from floodmark.redaction import redacted
 
 Id = tuple[int, int]  # a row of a portion: the ledger's row, and the number there
 ASIDE = ("_reason", "_generation", "_epoch", "_seq", "_number", "_at")  # what is said of a refused row
-TERMS: dict[str, Any] = {
-    "key": [],
-    "newest": None,
-    "qos": 2,
-}  # how a sink's rows are merged, and what stands for what is not said
+# How a sink's rows are merged, each with what counts where the text does not say it.
+TERMS: dict[str, Any] = {"key": [], "newest": None, "qos": 2}
 POSITION = ("ledger", "generation", "token", "epoch", "seq", "hash")
 
 
