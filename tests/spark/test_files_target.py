@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support.deliveries import EPOCHS, Copied, flow_of, in_order, run_all
 from support.flow import Flow
+from support.outboxed import redone
 from support.running import abandon, crash, reset, run
 
 from floodmark.audit.certificate import audit
@@ -141,11 +142,11 @@ def test_a_file_that_has_not_its_name_yet_counts_and_gets_it(shop: Shop) -> None
 
 
 @pytest.mark.parametrize(("qos", "times"), [(1, 2), pytest.param(0, 0, marks=pytest.mark.prove)])
-def test_qos_1_doubles_and_qos_0_loses(shop: Shop, qos: int, times: int) -> None:
-    shop.rewrite("format: parquet", f"format: parquet\n  qos: {qos}")
-    shop.relays.killed_at("relay.between", "--target", "parquet")
-    assert shop.relays.ship("--target", "parquet").code == 0
-    assert shop.rows("parquet") == sorted(shop.expected(0) * times, key=str)
+def test_qos_1_doubles_and_qos_0_loses(shop: Shop, place: Path, qos: int, times: int) -> None:
+    path = place / "own" / "files"
+    redone(place / "own", {"files": {"path": str(path), "format": "json"}, "qos": qos})
+    lines = [line for file in path.glob("data/[!.]*") for line in file.read_text().splitlines()]
+    assert sorted(json.loads(line)["n"] for line in lines) == sorted([1, 2] * times)
 
 
 def _edited(old: str, new: str) -> Callable[[Shop], object]:

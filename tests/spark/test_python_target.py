@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from support.deliveries import COLUMNS, EPOCHS, KEYED, Copied, flow_of, in_order, run_all
 from support.flow import Flow
 from support.inbox import CLASSES, Inbox, inbox
+from support.outboxed import redone
 from support.running import reset, run
 
 from floodmark.errors import Refused
@@ -143,11 +144,12 @@ def test_a_stopped_relay_that_goes_on_after_another_has_no_effect(shop: Shop, ta
 
 
 @pytest.mark.parametrize(("qos", "times"), [(1, 2), pytest.param(0, 0, marks=pytest.mark.prove)])
-def test_qos_1_doubles_and_qos_0_loses(shop: Shop, qos: int, times: int) -> None:
-    shop.rewrite("name: stored", f"name: stored\n  qos: {qos}")
-    shop.relays.killed_at("relay.between", "--target", "stored")
-    assert shop.relays.ship("--target", "stored").code == 0
-    assert shop.rows("stored") == sorted(shop.expected(1) * times, key=str)
+def test_qos_1_doubles_and_qos_0_loses(shop: Shop, place: Path, qos: int, times: int) -> None:
+    (place / "own" / "rules").mkdir(parents=True)
+    (place / "own" / "rules" / "stores.py").write_text(CLASSES[1])
+    settings = {"path": str(shop.files["stored"])}
+    redone(place / "own", {"python": {"class": "stores:Store", "settings": settings}, "qos": qos})
+    assert sorted(n for *_, n in shop.rows("stored")) == sorted([1, 2] * times)
 
 
 def test_a_row_that_is_refused_stops_its_relay_alone(shop: Shop) -> None:
