@@ -118,8 +118,8 @@ def test_a_killed_relay_neither_loses_nor_doubles_a_row(shop: Shop, point: str) 
 def test_a_killed_relay_sends_the_same_tokens_again(shop: Shop) -> None:
     shop.relays.killed_at("relay.between", "--target", "posted")
     assert shop.relays.ship("--target", "posted").code == 0
-    assert set(shop.server.keys.values()) == {2}
-    assert len(shop.server.received) == 2 * len(shop.server.rows)
+    assert sorted(set(shop.server.keys.values())) == [1, 2], "the first portion's came again, and no other's"
+    assert len(shop.server.rows) < len(shop.server.received) < 2 * len(shop.server.rows)
 
 
 @pytest.mark.parametrize(

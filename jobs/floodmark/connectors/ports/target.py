@@ -79,10 +79,12 @@ class Target(Protocol):
 
     address: one text for the place, without a secret. holds_all: whether it holds each value of Spark's tables; rows
     with text that is not UTF-8 never come to one that does not, nor those with nested times that Python lacks.
+    one_by_one: whether it takes each portion by itself, so that several in one `apply` can end in the middle.
     """
 
     address: str
     holds_all: bool = False
+    one_by_one: bool = False
 
     def accept(self) -> None:
         """Called before `claim`, if somebody says that the target was restored or made anew, and may be behind."""

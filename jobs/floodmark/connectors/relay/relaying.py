@@ -23,7 +23,7 @@ from floodmark.connectors.relay.unfit import fit_rows, unfit_rows
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import PREFIX
 from floodmark.core.protocol.records.rows import Row
-from floodmark.core.relay.portions import Portion, Replaced, batches, check_position, portions
+from floodmark.core.relay.portions import MOST_ROWS, Portion, Replaced, batches, check_position, portions
 from floodmark.core.relay.positions import Position
 from floodmark.core.relay.terms import sink_by, terms_at, terms_in
 from floodmark.core.rules.kinds import sink_kind, targets
@@ -175,7 +175,7 @@ class Relay:
         since, behind = self._begin(ledger)
         found = portions(behind, self._table, since)
         done, begun = Shipped(0, 0, since), time.monotonic()
-        for batch in batches(found):
+        for batch in batches(found, 0 if self._target.one_by_one else MOST_ROWS):
             self._turn_to(sink_of(ledger, self._sink, batch[0]))
             epochs = [one.position.epoch for one in batch]
             reach(self._rule, "relay.before", *epochs)

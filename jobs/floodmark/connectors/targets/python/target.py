@@ -33,6 +33,8 @@ def target_of(sink: Sink, outbox: Path | None) -> Target:
 class _Own(Target):
     """What both kinds of class have."""
 
+    one_by_one = True
+
     def __init__(self, sink: Sink):
         self.address = str(sink.address)
         options = dict(sink.options)
