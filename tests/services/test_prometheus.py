@@ -39,8 +39,9 @@ class Watched:
         command = [sys.executable, "-m", "airflow", "dags", "trigger", dag, "--run-id", run]
         subprocess.run(command, env=self.airflow._environment, check=True, capture_output=True)
         wait(lambda: self._state(dag, run) in ("success", "failed"), 0.5, alive=self.airflow.check_alive)
-        both = "floodmark_epochs_total + on (rule) sum by (rule) (floodmark_tasks_total)"
-        wait(lambda: self.prometheus.value(both) == 4 * self._runs, 0.2)  # an epoch and three tasks of each run
+        counted = "floodmark_epochs_total + on (rule) sum by (rule) (floodmark_tasks_total)"
+        counted += " + on (rule) sum by (rule) (floodmark_run_duration_seconds_count)"
+        wait(lambda: self.prometheus.value(counted) == 5 * self._runs, 0.2)  # its epoch, three tasks and itself
 
     def _state(self, dag: str, run: str) -> str:
         return str(self.airflow.get("dags", dag, "dagRuns", run)["state"])
