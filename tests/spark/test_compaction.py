@@ -120,53 +120,55 @@ def test_a_rewrite_has_the_digest_of_values_of_all_types(
     assert (tally.rewrites, tally.recomputed) == (1, 2)  # the epoch's commit, too
 
 
-def test_a_driver_that_is_overtaken_while_it_reads_drops_no_rows(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path
-) -> None:
-    """Nothing but Delta's own transaction can see that."""
+@pytest.fixture
+def raced(monkeypatch: pytest.MonkeyPatch, place: Path) -> Flow:
+    """A rule whose state is rewritten after each run, and whose lock keeps no other driver out."""
     monkeypatch.setattr(cleanup, "MAX_FILES", 1)
     monkeypatch.setattr(lock, "held", lambda *_: nullcontext())
     flow = Flow(place, sinks=1, stream={"start": {"version": 0}})
     flow.arrive([event(10, "a"), event(50, "a")])
+    return flow
+
+
+def test_a_driver_that_is_overtaken_while_it_reads_drops_no_rows(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, raced: Flow
+) -> None:
+    """Nothing but Delta's own transaction can see that."""
     real = compaction._committed
 
     def overtaken(*given: Any) -> Any:
         found = real(*given)
         monkeypatch.setattr(compaction, "_committed", real)
-        flow.arrive([event(57, "a")])
-        run(spark, flow)
+        raced.arrive([event(57, "a")])
+        run(spark, raced)
         return found
 
     monkeypatch.setattr(compaction, "_committed", overtaken)
     with pytest.raises(Fenced, match="another writer committed in between; this rewrite had no effect"):
-        run(spark, flow)
-    flow.arrive([event(300, "z")])
-    run(spark, flow)
-    assert [row["c"] for row in rows_of(flow.sink())] == [3]
+        run(spark, raced)
+    raced.arrive([event(300, "z")])
+    run(spark, raced)
+    assert [row["c"] for row in rows_of(raced.sink())] == [3]
 
 
 def test_a_driver_that_was_overtaken_drops_no_rows(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, raced: Flow
 ) -> None:
     """It was held before it rewrites, and another has folded more rows in the meantime."""
-    monkeypatch.setattr(cleanup, "MAX_FILES", 1)
-    monkeypatch.setattr(lock, "held", lambda *_: nullcontext())
-    flow = Flow(place, sinks=1, stream={"start": {"version": 0}})
-    flow.arrive([event(10, "a"), event(50, "a")])
-    run(spark, flow)
-    flow.arrive([event(55, "a")])
+    run(spark, raced)
+    raced.arrive([event(55, "a")])
     fired = list[str]()
 
     def overtaken(rule: str, point: str, *_: object) -> None:
         if point == "compact.before" and not fired:
             fired.append(point)
-            flow.arrive([event(57, "a")])
-            run(spark, flow)
+            raced.arrive([event(57, "a")])
+            run(spark, raced)
 
     put_reach(monkeypatch, overtaken)
     with pytest.raises(Fenced, match="expected no epoch after 2, found 3: another run went on"):
-        run(spark, flow)
+        run(spark, raced)
     assert fired
-    flow.arrive([event(300, "z")])
-    run(spark, flow)
-    assert [row["c"] for row in rows_of(flow.sink())] == [4]
+    raced.arrive([event(300, "z")])
+    run(spark, raced)
+    assert [row["c"] for row in rows_of(raced.sink())] == [4]

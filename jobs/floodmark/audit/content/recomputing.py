@@ -110,8 +110,7 @@ class _Recomputing:
         if missing and one.written.get("digest") is not None:
             self.lost.append(one)
             return
-        found = list(until_unreadable(one, check_commit(one, self.log, entry, missing, self.epochs)))
-        self.effects.notes.tally(one.table).recomputed += not any(finding.verdict == "unknown" for finding in found)
+        found = self._recomputed(one, check_commit(one, self.log, entry, missing, self.epochs))
         self.proven |= set() if found else {file.path for file in entry.files_with_rows}
         yield from found
 
@@ -126,9 +125,13 @@ class _Recomputing:
                     written={"commit": entry.version, "digest": digest},
                     backfill=None,
                 )
-                found = list(until_unreadable(of, check_commit(of, self.log, entry, [], {}, "the commit")))
-                self.effects.notes.tally(of.table).recomputed += not found
-                yield from found
+                yield from self._recomputed(of, check_commit(of, self.log, entry, [], {}, "the commit"))
+
+    def _recomputed(self, one: Named, compared: Iterator[Finding]) -> list[Finding]:
+        """The findings about one commit, which counts as recomputed unless something stays unknown."""
+        found = list(until_unreadable(one, compared))
+        self.effects.notes.tally(one.table).recomputed += not any(finding.verdict == "unknown" for finding in found)
+        return found
 
     def _can_prove(self, commit: int) -> bool:
         """Whether the files that a commit's were joined into exist, are plain, and have only rows of the ledger's."""

@@ -148,6 +148,7 @@ class Relay:
         self._folder, self._ledger_at = cast("Path", home.outbox(sink)), home.ledger
         self._target = target_of(sink, self._folder)
         self._table = PREFIX + str(sink.address)
+        self._by: Sink | None = None
         self._aside, self._refused = Aside(str(sink.address), self._folder), set[tuple[int, int]]()
         self._twins = {str(one.address): cast("Path", home.outbox(one)) for one in targets(rule) if _alike(one, sink)}
 
@@ -231,8 +232,9 @@ class Relay:
         return sink_of(ledger, self._sink, found[0] if found else None)
 
     def _turn_to(self, sink: Sink) -> None:
-        """Ship by the terms of this sink from here on."""
-        self._layout, self._qos = layout_of(sink, self._folder), sink.qos
+        """Ship by the terms of this sink from here on. By equal ones, nothing is looked up again."""
+        if sink != self._by:
+            self._by, self._layout, self._qos = sink, layout_of(sink, self._folder), sink.qos
 
     def _apply(self, batch: Sequence[Portion], since: Position) -> None:
         """By the sink's qos: rows and position together; at 1 first the rows, at 0 first the position."""

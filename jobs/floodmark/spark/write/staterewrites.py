@@ -8,7 +8,6 @@ leaves, how many rows it adds and removes, and which epochs still find all that 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -44,11 +43,8 @@ class StateRewrite(ReplacingAll):
         self.write(frame)
         check_before_commit(self._site.name, self.moves(), self.expected_effect())
         metadata = json.dumps(datafiles.holding_from(holds_from, after) | self.facts(), separators=(",", ":"))
-        commit = self._commit([], self._operation(0, metadata))
+        commit = self._commit([], self._write_operation("Overwrite", metadata))
         if commit is None:
             what = "another writer committed in between; this rewrite had no effect"
             raise Fenced(about_named(self._site.name, what))
         sync_commit(self._site.address, commit)
-
-    def _operation(self, version: int, metadata: str) -> Any:
-        return self._write_operation("Overwrite", metadata)
