@@ -117,6 +117,7 @@ def test_a_replayed_row_leaves_the_window_that_the_replay_put_it_in(spark: Spark
     proven(flow)
 
 
+@pytest.mark.prove
 def test_a_row_that_died_again_and_was_replayed_again_goes_likewise(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place, NUMBERS, None)
     flow.arrive([event(0, "1"), event(10, "x"), event(10, "x"), event(20, "5")])
@@ -142,6 +143,7 @@ def test_a_second_death_hides_no_row_of_the_source(spark: SparkSession, place: P
     proven(flow)
 
 
+@pytest.mark.prove
 def test_of_equal_dead_rows_as_many_replays_stay_as_the_source_still_holds(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place, NUMBERS, None)
     flow.arrive([event(0, "x")])
@@ -193,6 +195,7 @@ def test_a_row_that_comes_back_brings_what_its_replay_made(spark: SparkSession, 
     proven(flow)
 
 
+@pytest.mark.prove
 def test_a_replay_leaves_out_dead_rows_that_the_source_has_corrected(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place, NUMBERS, None)
     flow.arrive([event(0, "1"), event(10, "x"), event(20, "y")])

@@ -251,6 +251,7 @@ def test_keys_are_corrected_without_any_capability_but_the_key(
     assert shop.certified() == ("proven", [])
 
 
+@pytest.mark.prove
 def test_everything_is_replaced_and_reset(broker: Broker, place: Path, spark: SparkSession) -> None:
     """Sessions that late rows join: two become one. A reset then takes all away, also what is not in the new one."""
     by = "session_window(at, '20 seconds'), k"

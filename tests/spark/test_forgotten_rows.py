@@ -65,7 +65,7 @@ PORTIONS = [
 ]
 
 
-@pytest.mark.parametrize("table", ["state/g1/events", "late", "ledger"])
+@pytest.mark.parametrize("table", ["state/g1/events", pytest.param("late", marks=pytest.mark.prove), "ledger"])
 def test_no_copy_of_before_a_forget_brings_rows_back(spark: SparkSession, place: Path, table: str) -> None:
     flow = flow_of(place)
     run(spark, flow)

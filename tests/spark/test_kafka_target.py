@@ -177,7 +177,8 @@ def _in_avro(value: bytes) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("point", [pytest.param("relay.before", marks=pytest.mark.prove), "relay.sent"])
+@pytest.mark.prove
+@pytest.mark.parametrize("point", ["relay.before", "relay.sent"])
 def test_a_stopped_relay_that_goes_on_after_another_has_no_effect(shop: Shop, point: str) -> None:
     shop.relays.killed_at("relay.before", "--target", "rows")  # so that the zombie has only read the position
     with shop.relays.stopped_at(point, "--target", "rows") as zombie:

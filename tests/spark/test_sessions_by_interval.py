@@ -215,7 +215,8 @@ def test_what_its_streams_expected_decides_whether_an_interval_will_do(spark: Sp
 Session = list[Mapping[str, Any]]  # its rows, in order
 
 
-@pytest.mark.parametrize("how", ["dead", pytest.param("drop", marks=pytest.mark.prove)])
+@pytest.mark.prove
+@pytest.mark.parametrize("how", ["dead", "drop"])
 def test_a_row_that_is_in_no_session_joins_none(spark: SparkSession, place: Path, how: str) -> None:
     """It lies between two sessions, and the second one goes on beyond the interval."""
     flow = flow_of(place, "sessions", sinks=1)
