@@ -67,7 +67,9 @@ def test_rows_that_were_not_shipped_cannot_be_forgotten(behind: Behind, role: st
     check_shipped(rule, home, behind.flow.ledger(), [folder])
     behind.run(MICROS)
     check_shipped(rule, home, behind.flow.ledger(), ["landing/events"])
-    with pytest.raises(Refused, match=f"target {NAME} has not got all of it. `floodmark relay {rule.rule} --target"):
+    ship = f"`floodmark relay {rule.rule} --target {NAME}`"
+    problem = f"target {NAME} has not got all of it. Ship the rest with {ship}, then forget.*write `on_error: dead`"
+    with pytest.raises(Refused, match=problem):
         check_shipped(rule, home, behind.flow.ledger(), ["landing/events", folder])
 
 

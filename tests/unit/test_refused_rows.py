@@ -238,6 +238,26 @@ def test_the_rows_that_a_class_refuses_stop_its_relay_without_a_word_in_the_rule
     assert str(Undeliverable({})) == "no row is named"
 
 
+def test_what_stops_a_relay_names_the_way_on_and_that_way_loses_nothing(place: Path) -> None:
+    rule, path = own(place, "Again", qos=1, on_error="stop")
+    rule.epoch([event(1, n=2), event(1, n=3)])
+    rule.epoch([event(1, n=4)])
+    way = "`on_error: dead` at the sink: the next relay sets such rows aside, and ships all others"
+    assert way in rule.relays.ship().said
+    assert way in rule.command("status", "refused")[1]
+    [sink] = rule.flow.settings["sinks"]
+    sink["on_error"] = "dead"
+    rule.flow.write_rule()
+    done = rule.relays.ship()
+    assert (done.code, "2 rows of 2 portions shipped, 1 refused" in done.said) == (0, True), done.said
+    assert ([n for n, *_ in lines(path)], rule.undelivered()) == ([2, 4], [(3, 1, 3)])
+    sink["on_error"] = "stop"
+    rule.flow.write_rule()
+    path.with_suffix(".takes").touch()
+    code, said = rule.command("undelivered", "replay", "refused")
+    assert (code, [n for n, *_ in lines(path)]) == (0, [2, 4, 3]), said
+
+
 @pytest.mark.parametrize("qos", [0, 1])
 def test_at_a_lower_qos_the_rest_of_the_portion_is_delivered_too(place: Path, qos: int) -> None:
     rule, path = own(place, "Once", qos=qos)

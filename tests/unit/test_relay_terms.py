@@ -111,7 +111,7 @@ def test_a_target_that_no_relay_can_ship_to_stops_no_look_at_its_rule(place: Pat
     home, ledger = rule.flow.place, LedgerReader.load(rule.flow.place.ledger)
     assert ledger is not None
     assert [one.folded for one in outboxes(rule.flow.rule(), home)] == [0]
-    with pytest.raises(Refused, match=r"has not got all of it .*generation 2"):
+    with pytest.raises(Refused, match=r"has not got all of it: .*generation 2.*Then ship with"):
         check_shipped(rule.flow.rule(), home, ledger, [f"outbox/{Path(rule.outbox).name}"])
     rule.begin()
     rule.epoch([event(1, "c", n=3)])

@@ -139,11 +139,13 @@ def check_shipped(rule: Rule, home: Home, ledger: LedgerReader, folders: Collect
     names = {folder.rpartition("/")[2] for folder in folders}
     for sink, one in zip(targets(rule), undelivered(rule, home, ledger), strict=True):
         if (one.portions or one.stuck) and str(sink.outbox).rpartition("/")[2] in names:
-            why = f" ({one.stuck})" if one.stuck else ""
+            problem = f"rule {rule.rule}: its outbox has such rows, and target {one.target} has not got all of it"
+            ship = f"`floodmark relay {rule.rule} --target {one.target}`"
             raise Refused(
-                f"rule {rule.rule}: its outbox has such rows, and target {one.target} has not got all of it{why}. "
-                f"`floodmark relay {rule.rule} --target {one.target}` ships it, then forget; or remove the sink from "
-                "the rule first"
+                f"{problem}: {one.stuck}. Then ship with {ship}, and forget"
+                if one.stuck
+                else f"{problem}. Ship the rest with {ship}, then forget. If the target refuses a row for good, write "
+                "`on_error: dead` at the sink and ship again: the row is set aside, and forget removes it from there"
             )
 
 

@@ -39,6 +39,12 @@ if TYPE_CHECKING:
 
     from floodmark.core.text.ddl import Column
 
+# Neither another SQL nor a correction mends a row of the outbox: the target gets its portion before what comes later.
+GO_ON = (
+    "If the target cannot be made to take it, write `on_error: dead` at the sink: the next relay sets such rows aside, "
+    "and ships all others"
+)
+
 
 @dataclass(frozen=True)
 class Shipped:
@@ -255,7 +261,9 @@ class Relay:
             try:
                 return self._target.apply([self._fit(one) for one in operations], self._layout, since, upto, sent)
             except InputFault as fault:
-                if self._sink.on_error == "stop" or not self._set_aside(fault, operations, since):
+                if self._sink.on_error == "stop":
+                    raise InputFault(f"{fault}. {GO_ON}") from fault
+                if not self._set_aside(fault, operations, since):
                     raise
                 batch, since = self._rest(fault, batch, since, upto)
 

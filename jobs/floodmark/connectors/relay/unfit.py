@@ -28,8 +28,7 @@ def fit_rows(address: str, one: Operation, columns: Sequence[Column]) -> Iterato
     for batch in one.rows():
         here = list(islice(numbers, batch.num_rows))
         for place, why in _unfit(batch, columns, 0, batch.num_rows):
-            way = "Have the SQL mend the value, or give the sink `on_error: dead`"
-            raise InputFault(about_sink(address, f"row {one.token}/{here[place]}: {why}. {way}"))
+            raise InputFault(about_sink(address, f"row {one.token}/{here[place]}: {why}"))
         yield batch
 
 
