@@ -261,9 +261,12 @@ def test_landed_and_shipped_rows_go_too_whatever_is_killed(
     assert sorted(row["n"] for row in rows_of(flow.sink()) if row["k"] == "bob") == [0, 1, 9]
     assert sum(1 for line in lines_of(place / "shop") if ALICE in line) == 3, "the target is not touched"
     assert {one.verdict for one in findings(flow)} == {"unknown"}
+    assert any("until it has got all rows anew" in one.what for one in findings(flow))
     reset(spark, flow)
     run(spark, flow)
+    shipped(flow)
     assert sorted((row["k"], row["n"]) for row in rows_of(flow.sink())) == [("bob", 0), ("bob", 1), ("bob", 9)]
+    assert not [one for one in findings(flow) if "which rows the target has to hold" in one.what]
 
 
 @pytest.mark.prove

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from deltalake import write_deltalake
 
 from floodmark.audit.content.rowhash import digest
 from floodmark.audit.evidence import Finding, Row
+from floodmark.audit.ledger.forgets import Forget
 from floodmark.audit.logreader import read_table
 from floodmark.audit.targets import POSITION, check_target
 
@@ -36,6 +37,7 @@ class Delivered:
     rows: list[Row] = field(default_factory=list)
     generation: int = 0
     undelivered: dict[str, int] = field(default_factory=dict)
+    forgot: Forget | None = None
 
     @property
     def text(self) -> dict[str, Any]:
@@ -68,6 +70,20 @@ class Delivered:
         body = json.dumps({"what": "redelivered", "redelivery": {"target": TABLE, "rows": rows}})
         self.rows.append(Row(seq, "life", self.generation, f"t{self.generation}", 1, 1, "r", "at", body, "", f"h{seq}"))
 
+    def forget(self) -> None:
+        """Rows leave the outbox."""
+        seq = len(self.rows) + 1
+        self.rows.append(Row(seq, "life", self.generation, f"t{self.generation}", 1, 1, "r", "at", "{}", "", f"h{seq}"))
+        self.forgot = Forget(1, self.rows[-1], "c", {}, copies={"outbox/rows": 1}, is_open=False)
+
+    def replace_all(self, rows: Rows) -> None:
+        """A backfill of everything."""
+        seq = len(self.rows) + 1
+        facts = ("r", "at", json.dumps({"whole": True, "begin": 0, "end": 0, "column": None, "shift": 0}), "", "h")
+        self.rows.append(Row(seq, "backfill", self.generation, f"t{self.generation}", 1, 1, *facts))
+        self.epoch(1, rows)
+        self.rows[-1] = replace(self.rows[-1], kind="backfilled")
+
     def findings(self, held: Rows, seq: int | None = None) -> list[Finding]:
         """What is found if the target holds these rows, and is at row `seq` (None: the newest)."""
         row = self.rows[-1 if seq is None else seq - 1]
@@ -75,7 +91,8 @@ class Delivered:
         has = Has(dict(zip(POSITION, values, strict=True)), held)
         self.undelivered.clear()
         log, aside = read_table(str(self.folder)), read_table(str(self.folder.with_name("undelivered")))
-        return list(check_target(TABLE, self.text, log, self.rows, "l", lambda _: has, aside, self.undelivered))
+        ask, counts, forgot = (lambda _: has), self.undelivered, self.forgot
+        return list(check_target(TABLE, self.text, log, self.rows, "l", ask, aside, counts, forgot))
 
 
 @dataclass
@@ -122,6 +139,41 @@ def test_of_two_generations_that_stay_the_newest_row_of_a_key_counts(tmp_path: P
     found.epoch(1, [("a", 4), ("b", 3)])
     assert found.findings([("a", 5), ("b", 3)]) == []
     assert [one.verdict for one in found.findings([("a", 4), ("b", 3)])] == ["broken"]
+
+
+# --- Rows that were forgotten
+
+
+@pytest.mark.parametrize(
+    ("sink", "anew", "verdicts"),
+    [
+        ({}, "reset", []),
+        ({"on_reset": "keep"}, "reset", ["unknown"]),
+        ({"key": ["k"]}, "backfill", []),
+        ({}, "epoch", ["unknown"]),
+    ],
+)
+def test_what_a_target_holds_is_unknown_after_a_forget_until_it_gets_all_rows_anew(
+    tmp_path: Path, sink: dict[str, Any], anew: str, verdicts: list[str]
+) -> None:
+    found = Delivered(tmp_path / "outbox", sink)
+    found.begin()
+    found.epoch(1, OLD)
+    found.forget()
+    before = len(found.rows)
+    assert [one.verdict for one in found.findings(OLD)] == ["unknown"]
+    if anew == "reset":
+        found.begin()
+    if anew == "backfill":
+        found.replace_all(NEW)
+    else:
+        found.epoch(1, NEW)
+    assert [one.verdict for one in found.findings(NEW)] == verdicts
+    assert [one.verdict for one in found.findings(OLD, before)] == ["unknown"], "it was not shipped yet"
+    if not verdicts:
+        assert [one.verdict for one in found.findings(OLD)] == ["broken"]
+        found.forget()
+        assert [one.verdict for one in found.findings(NEW)] == ["unknown"]
 
 
 # --- Rows that the target refused

@@ -191,17 +191,11 @@ def _of_targets(
     story = effects.story
     for table, sink in targets_in(story).items():
         newest = story.generations[-1].number
-        forget = effects.tables.forgot_in(str(sink["outbox"]))
-        if forget is not None:
-            what = (
-                f"forget {forget.number} removed rows of its outbox ({forget.row.at} by {forget.row.run}): it cannot "
-            )
-            yield Finding("unknown", f"{what}be told any more which rows the target has to hold", table=table)
-            continue
         log, aside = effects.tables.log(table, newest), f"{root}/{sink['outbox']}".replace("/outbox/", "/undelivered/")
         refused = logreader.read_table(aside)
         counts = certificate.undelivered
-        yield from check_target(table, sink, log, found.rows, found.id, targets, refused, counts)
+        forgot = effects.tables.forgot_in(str(sink["outbox"]))
+        yield from check_target(table, sink, log, found.rows, found.id, targets, refused, counts, forgot)
 
 
 def _nothing(rows: list[Row]) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from floodmark.audit.content.joined import total
 from floodmark.audit.content.rowhash import digest, row_hashes
 from floodmark.audit.effects.sinktables import Sink, other_sinks
 from floodmark.audit.evidence import Finding, Row, TableLog
+from floodmark.audit.ledger.forgets import Forget
 from floodmark.audit.logreader import store_of
 from floodmark.redaction import redacted
 
@@ -93,9 +94,11 @@ def check_target(
     targets: Targets,
     refused: TableLog,
     undelivered: dict[str, int],
+    forgot: Forget | None = None,
 ) -> Iterator[Finding]:
     """What a target lacks or has too much. `table`: the ledger's name of the sink; `log`: its outbox's; `refused`: that
-    of the rows that it refused. undelivered: gets the number of those that it lacks.
+    of the rows that it refused. undelivered: gets the number of those that it lacks. forgot: the newest forget that has
+    removed rows of the two.
     """
     try:
         held = targets(sink)
@@ -104,7 +107,13 @@ def check_target(
         if position is None or wrong is not None:
             yield Finding("broken" if wrong else "unknown", wrong or "nothing has been shipped yet", table=table)
             return
-        shipped = list(_shipped(table, rows, int(position["seq"])))
+        emptied, shipped = _shipped(table, rows, int(position["seq"]))
+        if forgot is not None and emptied < forgot.row.seq:
+            raise _Unknown(
+                f"forget {forgot.number} removed rows of its outbox ({forgot.row.at} by {forgot.row.run}): it cannot "
+                "be told any more which rows the target has to hold, until it has got all rows anew, by a reset or "
+                "`floodmark backfill --all`"
+            )
         then = _as_shipped(sink, shipped)
         found, aside = list((held if then == sink else targets(then)).rows()), _aside(refused)
         yield from (Finding("broken", what, table=table) for what in _differing(then, log, shipped, found, aside))
@@ -162,9 +171,9 @@ def _terms(table: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
     return None if sink is None else {name: sink[name] for name in TERMS if name in sink}
 
 
-def _shipped(table: str, rows: Sequence[Row], upto: int) -> Iterator[Portion]:
-    """The portions that the target has, since it was emptied last."""
-    found, backfill, terms = list[Portion](), None, dict[str, Any]()
+def _shipped(table: str, rows: Sequence[Row], upto: int) -> tuple[int, list[Portion]]:
+    """The portions that the target has, since it was emptied last; and the row of the ledger that emptied it, or 0."""
+    found, emptied, backfill, terms = list[Portion](), 0, None, dict[str, Any]()
     for row in rows:
         if row.seq > upto:
             break
@@ -176,14 +185,15 @@ def _shipped(table: str, rows: Sequence[Row], upto: int) -> Iterator[Portion]:
             found.append(Portion(row.seq, None, None, tuple((seq, number) for seq, number in again["rows"]), terms))
         if row.kind not in ("commit", "backfilled"):
             continue
-        if row.kind == "commit" and row.epoch == 0 and not body.get("kept_output") and not _stay(table, body):
-            found = []
+        begins = row.kind == "commit" and row.epoch == 0
+        if begins and not body.get("kept_output") and not _stay(table, body):
+            found, emptied = [], row.seq
         if row.kind == "backfilled" and backfill is not None and backfill.get("whole"):
-            found = []
+            found, emptied = [], row.seq
         written = body["tables"].get(table)
         if written is not None:
             found.append(Portion(row.seq, written, backfill if row.kind == "backfilled" else None, terms=terms))
-    yield from found
+    return emptied, found
 
 
 def _stay(table: str, begun: Mapping[str, Any]) -> bool:
