@@ -84,6 +84,8 @@ def test_two_rules_share_an_application_and_a_failing_one_leaves_the_other_alone
     code, found = call(good, "run", "--all", "--run-id", "mine")
 
     assert (code, found["run"], found["exit_code"]) == (3, "mine", 3)
+    told = (place / "log.txt").read_text()
+    assert not [mark for mark in ("Traceback", "\tat org.apache", "stacktrace") if mark in told], "its line says it"
     assert "spark.sql.delta.DeltaLog source: shared objects file" in loaded.read_text(), "set-up's archive is not used"
     assert found["rules"]["failing"]["error"]["type"] == "InputFault"
     assert any("fs.s3a.secret.key" in file.read_text() for file in events.rglob("events_*")), "Spark took the secret"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyspark import SparkContext
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from floodmark import __version__
@@ -31,6 +32,13 @@ HASH_SEED = "PYTHONHASHSEED"
 TXN_CONF = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 ZONED_PARTITIONS = "spark.databricks.delta.write.utcTimestampPartitionValues"
 
+# What Spark logs of an error that also reaches its caller as an exception: the traces of each layer.
+_LOGGED_BESIDES = (
+    r"(?s)(Aborting (task|job)|Job \S+ aborted|Exception in task|Task .* in stage .* failed .* aborting job"
+    r"|Query .* terminated with error).*"
+)
+_LOGGED_BY_PYSPARK = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
 
 def root_session(master: str, rules: list[Rule], backlog: int | None = None) -> SparkSession:
     """The application's session, with the settings that its rules share.
@@ -45,7 +53,24 @@ def root_session(master: str, rules: list[Rule], backlog: int | None = None) -> 
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    if os.environ.get("FLOODMARK_DEBUG") != "1" and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        _hide_traces(session)
     return session
+
+
+def _hide_traces(session: SparkSession) -> None:
+    """Have Spark not log the errors that the command line reports, each in one line.
+
+    An application of spark-submit logs them, as under Airflow, where nobody can call it again with FLOODMARK_DEBUG.
+    """
+    log4j = "org.apache.logging.log4j.core"
+    result = jvm_class(session, f"{log4j}.Filter$Result")
+    regex = jvm_class(session, f"{log4j}.filter.RegexFilter")
+    context = jvm_class(session, f"{log4j}.LoggerContext").getContext(False)
+    context.getConfiguration().addFilter(regex.createFilter(_LOGGED_BESIDES, None, False, result.DENY, result.NEUTRAL))
+    context.updateLoggers()
+    for name in _LOGGED_BY_PYSPARK:
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def _check_java() -> None:
