@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote, urlparse
 
 from airflow.sdk import Asset
 
 from floodmark.core.rules.kinds import tables_read, tables_written
-from floodmark.core.text.addresses import identity
+from floodmark.core.text.addresses import asset_uri, identity, target_uri
 
 if TYPE_CHECKING:
     from floodmark.core.rules.rule import Rule, Sink
 
 
 def asset(address: str) -> Asset:
-    """The asset of a table. A local path becomes `file:///…`, because Airflow requires a URI, in ASCII."""
-    place = _quoted(identity(address))
-    return Asset(place if urlparse(place).scheme else f"file://{place}")
-
-
-def _quoted(place: str) -> str:
-    """Quote characters beyond ASCII, as `%C3%BC`; also # and ?, because Airflow cuts off what follows them.
-
-    Everything else stays as written, because it is the asset's name so far.
-    """
-    return re.sub(r"[^\x00-\x7f]+|[#?]", lambda found: quote(found[0], errors="surrogateescape"), place)
-
-
-def unquoted(place: str) -> str:
-    """What `_quoted` made of it, as it was. Bytes that are not UTF-8 stay quoted: no JSON has them."""
-    return re.sub(r"(?:%[89A-F][0-9A-F])+|%23|%3F", _as_it_was, place)
-
-
-def _as_it_was(found: re.Match[str]) -> str:
-    try:
-        return unquote(found[0], errors="strict")
-    except UnicodeDecodeError:
-        return found[0]
+    """The asset of a table."""
+    return Asset(asset_uri(address))
 
 
 def inputs(rule: Rule) -> list[Asset]:
@@ -68,8 +45,8 @@ def written_by(rules: Iterable[Rule]) -> set[str]:
 
 
 def target_asset(rule: Rule, sink: Sink) -> Asset:
-    """The asset of a target, by the names of rule and sink: its server is known by a connection's name only."""
-    return Asset(f"floodmark://{rule.rule}/{_quoted(sink.label)}")
+    """The asset of a target."""
+    return Asset(target_uri(rule.rule, sink.label))
 
 
 def outlets(rule: Rule) -> list[Asset]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from floodmark_airflow.assets import unquoted
+from floodmark.core.text.addresses import unquoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

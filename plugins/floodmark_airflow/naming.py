@@ -12,7 +12,9 @@ from floodmark.core.rules.environments import prefix
 
 RUN = "run"  # the task that runs rules
 OUTCOME = "outcome"  # the task that fails if another has failed
-MOST_OF_LABEL = 100  # characters of a target's name: Airflow sends no metric whose name has more than 250 in all
+MOST_OF_LABEL = 100  # characters of a target's name
+MOST_OF_METRIC = 250  # characters of a metric's name: Airflow sends none with more
+OF_HASH = 6
 
 
 def dag_id(rule: str) -> str:
@@ -25,10 +27,23 @@ def group_id(group: str) -> str:
     return f"{prefix(os.environ)}group.{group}"
 
 
-def relay_id(before: str, label: str) -> str:
-    """The id of a target's task: its name, with a hash if Airflow takes no such id, or sends no metric of it."""
+def relay_id(dag: str, before: str, label: str) -> str:
+    """The id of a target's task in a DAG: its name, with a hash if Airflow takes no such id, or sends no metric of it.
+
+    before: what comes before the name.
+    """
     plain = re.sub(r"[^\w.-]", "_", label, flags=re.ASCII)[:MOST_OF_LABEL]
-    return f"{before}.{plain if plain == label else _with_hash(plain, label)}"
+    room = MOST_OF_METRIC - len(f"ti.finish.{_in_metric(dag)}.{_in_metric(f'{before}.')}.up_for_reschedule")
+    if plain == label and len(_in_metric(plain)) <= room:
+        return f"{before}.{plain}"
+    while len(_in_metric(plain)) > room - 1 - OF_HASH:
+        plain = plain[:-1]
+    return f"{before}.{_with_hash(plain, label)}"
+
+
+def _in_metric(name: str) -> str:
+    """The id of a DAG or task in the name of one of Airflow's own metrics."""
+    return name.replace(".", "__")
 
 
 def metric_part(label: str) -> str:
@@ -36,12 +51,12 @@ def metric_part(label: str) -> str:
 
     It has a hash if the name cannot be read from it, because another target could have the same part.
     """
-    plain = re.sub(r"[^A-Za-z0-9_-]", "_", label.replace(".", "__"))[:MOST_OF_LABEL]
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", _in_metric(label))[:MOST_OF_LABEL]
     return plain if plain.replace("__", ".") == label else _with_hash(plain, label)
 
 
 def _with_hash(plain: str, whole: str) -> str:
-    return f"{plain}-{sha256(whole.encode()).hexdigest()[:6]}"
+    return f"{plain}-{sha256(whole.encode()).hexdigest()[:OF_HASH]}"
 
 
 def upkeep_id() -> str:

@@ -20,6 +20,7 @@ from test_operator import context
 
 from floodmark.core.rules.rule import Rule
 from floodmark_airflow.dags.dag_factory import build
+from floodmark_airflow.naming import relay_id
 from floodmark_airflow.tasks.operators import RelayOperator
 
 
@@ -72,6 +73,17 @@ def test_airflow_takes_the_task_of_any_target(rules: Path, label: str, task: str
     bag = parse()
     assert (bag.import_errors, bag.dags["rule.one"].tasks[1].task_id) == ({}, task)
     assert stat_name_default_handler(f"ti.finish.rule__one.{task.replace('.', '__')}.failed")
+
+
+@pytest.mark.parametrize("label", ["a" * 252, "a." * 50, "a" * 45, "a.b"])
+def test_airflow_sends_metrics_of_the_task_of_a_target_whatever_has_the_longest_name(label: str) -> None:
+    """Environment, group, rule and target share the characters of a metric, where a dot counts twice."""
+    dag, before = f"{'e' * 31}.group.{'g' * 63}", f"relay.{'r' * 63}"
+    task = relay_id(dag, before, label)
+    dotless = [one.replace(".", "__") for one in (dag, task)]
+    assert stat_name_default_handler(f"ti.finish.{dotless[0]}.{dotless[1]}.up_for_reschedule")
+    assert (task == f"{before}.{label}") is (len(label) < 46)
+    assert relay_id(dag, before, f"{label}x") != task
 
 
 def test_a_target_that_cannot_be_reached_is_tried_again(

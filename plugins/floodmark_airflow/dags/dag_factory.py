@@ -140,7 +140,7 @@ def build(rule: Rule, read_by: Sequence[Reader] = (), written: Collection[str] =
             outlets=outlets(rule),
             **_tried([rule.airflow]),
         )
-        shipped = relays(rule, _tried([rule.airflow]))
+        shipped = relays(dag.dag_id, rule, _tried([rule.airflow]))
         if shipped:  # they ship whatever became of the run, whose failure the leaf of the DAG has to pass on
             run >> shipped
             [run, *shipped] >> EmptyOperator(task_id=OUTCOME, trigger_rule="none_failed", owner=run.owner)
@@ -158,11 +158,11 @@ def build(rule: Rule, read_by: Sequence[Reader] = (), written: Collection[str] =
     return dag
 
 
-def relays(rule: Rule, tried: Mapping[str, Any], before: str = "relay") -> list[RelayOperator]:
+def relays(dag: str, rule: Rule, tried: Mapping[str, Any], before: str = "relay") -> list[RelayOperator]:
     """A task for each target, with retries of its own. `before`: what comes before the target's name in its id."""
     return [
         RelayOperator(
-            task_id=relay_id(before, sink.label),
+            task_id=relay_id(dag, before, sink.label),
             rule=rule,
             target=sink.label,
             trigger_rule="all_done",  # whatever became of the run: an earlier one may have left something
@@ -199,7 +199,7 @@ def build_group(name: str, rules: Sequence[Rule], written: Collection[str] = ())
         )
         for rule in rules:
             tried = {**_tried([rule.airflow]), "pre_execute": refuse_form}
-            for relay in relays(rule, tried, f"relay.{rule.rule}"):
+            for relay in relays(dag.dag_id, rule, tried, f"relay.{rule.rule}"):
                 run >> relay
         run >> GroupOutcomeOperator(
             task_id=OUTCOME,

@@ -1,12 +1,13 @@
-"""Compares and checks addresses of tables."""
+"""Compares and checks addresses of tables, and makes URIs of assets of them."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import unquote, urlparse
+from urllib.parse import quote, unquote, urlparse
 
 _ALIKE = {"s3a": "s3", "abfss": "abfs", "wasbs": "wasb"}  # schemes that name the same store
+MOST_OF_ASSET = 1500  # characters of an asset's URI: the column in Airflow's database
 FILES = "files"  # the scheme of a target that is a folder of files
 # Stores that both Delta's log store and delta-rs can write to.
 SCHEMES = ("file", "s3", "s3a", "abfs", "abfss", "gs", "hdfs", "wasb", "wasbs", "adl")
@@ -98,3 +99,34 @@ def identity(address: str) -> str:
     place = location(address)
     scheme, mark, rest = place.partition("://")
     return f"{_ALIKE[scheme]}://{rest}" if mark and scheme in _ALIKE else place
+
+
+def asset_uri(address: str) -> str:
+    """The URI of a table's asset. A local path becomes `file:///…`, because Airflow requires a URI, in ASCII."""
+    place = _quoted(identity(address))
+    return place if urlparse(place).scheme else f"file://{place}"
+
+
+def target_uri(rule: str, label: str) -> str:
+    """The same of a target, by the names of rule and sink: its server is known by a connection's name only."""
+    return f"floodmark://{rule}/{_quoted(label)}"
+
+
+def _quoted(place: str) -> str:
+    """Quote characters beyond ASCII, as `%C3%BC`; also # and ?, because Airflow cuts off what follows them.
+
+    Everything else stays as written, because it is the asset's name so far.
+    """
+    return re.sub(r"[^\x00-\x7f]+|[#?]", lambda found: quote(found[0], errors="surrogateescape"), place)
+
+
+def unquoted(uri: str) -> str:
+    """What `_quoted` made of it, as it was. Bytes that are not UTF-8 stay quoted: no JSON has them."""
+    return re.sub(r"(?:%[89A-F][0-9A-F])+|%23|%3F", _as_it_was, uri)
+
+
+def _as_it_was(found: re.Match[str]) -> str:
+    try:
+        return unquote(found[0], errors="strict")
+    except UnicodeDecodeError:
+        return found[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from floodmark.core.rules.checks.assets import check_assets
 from floodmark.core.rules.checks.columns import check_names
 from floodmark.core.rules.checks.epochs import (
     check_epoch,
@@ -49,6 +50,7 @@ def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     yield from check_epoch(rule)
     yield from check_schedule(rule)
     yield from check_freshness(rule)
+    yield from check_assets(rule)
     yield from expected(rule)
     found = list(check_sql(rule) if rule.process is None else check_process(rule, rule.process))
     yield from found

@@ -19,11 +19,11 @@ from floodmark.core.rules.file.fields import (
     as_positive,
     without_credentials,
 )
+from floodmark.core.text.addresses import MOST_OF_ASSET
 from floodmark.redaction import WITH_USER
 
 _CRON_FIELD = re.compile(r"(?!.*\b[HhRr]\b)[0-9A-Za-z*/,#?-]+")  # R: another minute at every look
 MOST_OF_CRON = 100  # Airflow stores their description in words in a column of 1000 characters
-MOST_OF_ASSET = 1500  # the column in Airflow's database
 _TABLE_OF_POSTGRES = re.compile(r"[^/]+(/+[^/]+){3}/*")
 UPSTREAM = "upstream"  # a rule's schedule: after the rules that its streams name
 _CRON_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@once", "@continuous")
