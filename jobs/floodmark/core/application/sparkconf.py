@@ -128,6 +128,9 @@ def static_conf(driver_memory: str, shuffle_partitions: int) -> dict[str, str]:
         # By default 100 pieces of generated code, half of what one rule needs; several rules would compile theirs each
         # time.
         "spark.sql.codegen.cache.maxEntries": "2000",
+        # Spark's default grows with the heap: 64 MB, of which each small table that a join broadcasts takes one until
+        # garbage collection finds it.
+        "spark.buffer.pageSize": "4m",
         # Rows that an epoch keeps for its second pass live for seconds. To compress them takes a third of the time in
         # which Spark parses them from JSON.
         "spark.sql.inMemoryColumnarStorage.compressed": "false",

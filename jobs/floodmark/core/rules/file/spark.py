@@ -21,17 +21,18 @@ _OWN_CONF = {
 # Settings of size, place and speed. Others could change the meaning of the SQL, the input or the way a table is
 # written.
 _FREE_CONF = (
-    "spark.app.", "spark.blockManager.", "spark.broadcast.", "spark.cleaner.", "spark.cores.max", "spark.default.",
-    "spark.driver.bindAddress", "spark.driver.cores", "spark.driver.host", "spark.driver.maxResultSize",
-    "spark.driver.memoryOverhead", "spark.driver.port", "spark.dynamicAllocation.", "spark.eventLog.",
-    "spark.executor.", "spark.hadoop.fs.", "spark.io.", "spark.kryo", "spark.kubernetes.", "spark.local.",
-    "spark.locality.", "spark.memory.", "spark.metrics.", "spark.network.", "spark.port.", "spark.python.worker.",
-    "spark.rpc.", "spark.scheduler.", "spark.serializer", "spark.shuffle.", "spark.sql.adaptive.",
-    "spark.sql.ansi.enabled", "spark.sql.autoBroadcastJoinThreshold", "spark.sql.broadcastTimeout",
-    "spark.sql.codegen.", "spark.sql.execution.arrow.", "spark.sql.files.max", "spark.sql.files.min",
-    "spark.sql.files.openCostInBytes", "spark.sql.inMemoryColumnarStorage.", "spark.sql.join.",
-    "spark.sql.parquet.compression.", "spark.sql.parquet.enableVectorizedReader", "spark.sql.shuffle.",
-    "spark.stage.", "spark.storage.", "spark.task.", "spark.ui.", "spark.yarn.", "spark.driver.extraJavaOptions",
+    "spark.app.", "spark.blockManager.", "spark.broadcast.", "spark.buffer.pageSize", "spark.cleaner.",
+    "spark.cores.max", "spark.default.", "spark.driver.bindAddress", "spark.driver.cores", "spark.driver.host",
+    "spark.driver.maxResultSize", "spark.driver.memoryOverhead", "spark.driver.port", "spark.dynamicAllocation.",
+    "spark.eventLog.", "spark.executor.", "spark.hadoop.fs.", "spark.io.", "spark.kryo", "spark.kubernetes.",
+    "spark.local.", "spark.locality.", "spark.memory.", "spark.metrics.", "spark.network.", "spark.port.",
+    "spark.python.worker.", "spark.rpc.", "spark.scheduler.", "spark.serializer", "spark.shuffle.",
+    "spark.sql.adaptive.", "spark.sql.ansi.enabled", "spark.sql.autoBroadcastJoinThreshold",
+    "spark.sql.broadcastTimeout", "spark.sql.codegen.", "spark.sql.execution.arrow.", "spark.sql.files.max",
+    "spark.sql.files.min", "spark.sql.files.openCostInBytes", "spark.sql.inMemoryColumnarStorage.",
+    "spark.sql.join.", "spark.sql.parquet.compression.", "spark.sql.parquet.enableVectorizedReader",
+    "spark.sql.shuffle.", "spark.stage.", "spark.storage.", "spark.task.", "spark.ui.", "spark.yarn.",
+    "spark.driver.extraJavaOptions",
 )  # fmt: skip
 _CONF_NAME = re.compile(r"spark\.[\w./*-]+", re.ASCII)
 # Options of Java that name a file of further options, which no check would see.
