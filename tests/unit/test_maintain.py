@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from datetime import UTC, date, datetime
@@ -12,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.table import TableOptimizer
 from support.aged import age, entries, files
 from support.byhand import begun, commit, intent
 from support.damaging import damage
@@ -28,8 +30,11 @@ from floodmark.core.lifecycle.cleanup import CHECKPOINT_AFTER
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import FORMAT, Commit, Counts, Pinned, Seal
 from floodmark.core.protocol.recovery import app_id
+from floodmark.errors import RunFailed
+from floodmark.ledger import maintenance
 from floodmark.ledger.delta import datafiles, tables
 from floodmark.ledger.delta.damage import HINT, file_damage
+from floodmark.ledger.holder import owner_file
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.locking import held
 from floodmark.ledger.maintenance import FILES, _beyond
@@ -510,3 +515,28 @@ def test_what_rewrites_of_state_replaced_stays_as_long_as_the_table_says(flow: F
     }  # fmt: skip
     age(state, 101)
     assert maintain(flow)["tables"]["state/events"]["removed"] == 1 and not old.exists()
+
+
+@pytest.mark.parametrize("command", ["maintain", "retire"])
+def test_a_full_disk_is_said_with_the_home_and_what_to_do(flow: Flow, command: str) -> None:
+    owner = owner_file(flow.place.lock)
+    owner.symlink_to("/dev/full")
+    said = call(flow, command, "counted", "--yes", code=1)
+    assert f"error: the home {flow.place.path} cannot be written: the disk is full; make room, then retry" in said
+    assert not owner.is_symlink(), "it names no holder any more"
+    assert "Traceback" not in said and "OSError" not in said
+
+
+def test_what_cannot_be_removed_or_compacted_is_said_with_its_table(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(maintenance, "_compact", refuses)
+    said = call(flow, "maintain", "counted", "--yes", code=1)
+    assert "error: table counted_out0: the file system is read-only; mount it for writing, then retry" in said
+    monkeypatch.undo()
+    monkeypatch.setattr(TableOptimizer, "compact", refuses)
+    with pytest.raises(RunFailed, match="ledger of rule counted: it cannot be compacted: the file system is read"):
+        Ledger.open(flow.place.ledger, "by hand").tidy()

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from floodmark.core.text.addresses import strange_path
 from floodmark.core.text.files import file_instead_of_folder
-from floodmark.errors import HomeUnfit, Refused, RunFailed
+from floodmark.errors import FloodmarkError, HomeUnfit, Refused, RunFailed
 from floodmark.ledger.delta.storefaults import cannot_take, make_room, passing
 
 if TYPE_CHECKING:
@@ -142,13 +142,18 @@ def _probe(root: Path) -> None:
             source.unlink(missing_ok=True)
             name.unlink(missing_ok=True)
     except OSError as fault:
-        why = cannot_take(str(fault.strerror))
-        if why is not None:
-            raise RunFailed(f"the home {root} cannot be written: {why}; {make_room(why)}, then retry") from fault
-        if passing(str(fault.strerror)) and not isinstance(fault, PermissionError):
-            what = f"the home {root} cannot be used now: {fault.strerror} ({fault.filename})"
-            raise RunFailed(f"{what}; fix the disk or the store, then retry") from fault
-        raise HomeUnfit(f"the home {root} cannot be used: {fault.strerror} ({fault.filename})") from fault
+        raise unusable(root, fault) from fault
+
+
+def unusable(home: Path, fault: OSError) -> FloodmarkError:
+    """The error for a home, or a rule's folder in it, in which a file cannot be opened or written."""
+    why = cannot_take(str(fault.strerror))
+    if why is not None:
+        return RunFailed(f"the home {home} cannot be written: {why}; {make_room(why)}, then retry")
+    what = f"{fault.strerror}{f' ({fault.filename})' if fault.filename else ''}"
+    if passing(str(fault.strerror)) and not isinstance(fault, PermissionError):
+        return RunFailed(f"the home {home} cannot be used now: {what}; fix the disk or the store, then retry")
+    return HomeUnfit(f"the home {home} cannot be used: {what}")
 
 
 def _must_not_link_again(source: Path, name: Path) -> None:

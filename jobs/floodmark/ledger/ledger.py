@@ -218,11 +218,12 @@ class Ledger(LedgerReader):
             return
         rows = self.rows
         if many:
-            self._table.optimize.compact()
-            sync_commit(self.address, self._table.version())
-            self._vacuum()
-            self._table.create_checkpoint()
-            _trim(self.address, self._table.version() - RETAINED_ENTRIES)
+            with _with_room(self.address):
+                self._table.optimize.compact()
+                sync_commit(self.address, self._table.version())
+                self._vacuum()
+                self._table.create_checkpoint()
+                _trim(self.address, self._table.version() - RETAINED_ENTRIES)
         if rows and self.head is not None:
             _remember(self.address, self.head)
 
@@ -337,6 +338,20 @@ def _store_failed(address: str, row: Row, fault: Exception) -> RunFailed:
     what = f"it did not take {row.kind} of epoch {row.epoch}"
     problem = f"{what}: {why}; {make_room(why)}, then retry: {said}" if why else f"{what}: {said}; retry"
     return RunFailed(about_ledger(address, problem))
+
+
+@contextmanager
+def _with_room(address: str) -> Iterator[None]:
+    """Name the ledger, and what to do, where its store takes no more files."""
+    try:
+        yield
+    except (DeltaError, OSError) as fault:
+        why = cannot_take(str(fault))
+        if why is None:
+            raise
+        raise RunFailed(
+            about_ledger(address, f"it cannot be compacted: {why}; {make_room(why)}, then retry")
+        ) from fault
 
 
 def _memory(address: str) -> Path:

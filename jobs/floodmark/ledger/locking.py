@@ -11,13 +11,14 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from floodmark.errors import Busy
 from floodmark.ledger.holder import holder_text, owner_file
+from floodmark.ledger.home import unusable
 
 _here: set[Path] = set()
 _mutex = threading.Lock()
@@ -44,16 +45,33 @@ def held(lock: Path, run: str) -> Iterator[None]:
     lock: in an existing home.
     """
     with once_in_this_process(lock.absolute()):
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = _opened(lock)
         try:
             _take(handle, lock)
-            owner_file(lock).write_text(json.dumps(_owner(run)))
-            try:
+            with named(lock, _owner(run)):
                 yield
-            finally:
-                owner_file(lock).unlink(missing_ok=True)
         finally:
             os.close(handle)
+
+
+def _opened(lock: Path) -> int:
+    try:
+        return os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as fault:
+        raise unusable(lock.parent, fault) from fault
+
+
+@contextmanager
+def named(lock: Path, owner: Mapping[str, object]) -> Iterator[None]:
+    """Name the holder of the lock in the file beside it."""
+    try:
+        try:
+            owner_file(lock).write_text(json.dumps(owner))
+        except OSError as fault:
+            raise unusable(lock.parent, fault) from fault
+        yield
+    finally:
+        owner_file(lock).unlink(missing_ok=True)
 
 
 def _take(handle: int, lock: Path) -> None:

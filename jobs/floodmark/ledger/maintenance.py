@@ -132,7 +132,10 @@ class Maintenance:
         _check_story(ledger, due)
         for one in due:
             _check_undamaged(one)
-        done = {one.name: self._tend(rule, one, say) for one in due}
+        done = dict[str, TableDone]()
+        for one in due:
+            with _working(one.address):
+                done[one.name] = self._tend(rule, one, say)
         shutil.rmtree(home.checkpoints, ignore_errors=True)  # of runs that were killed: none is running
         reach(rule, "maintain.ledger.before")
         ledger.tidy()
@@ -173,8 +176,7 @@ class Maintenance:
             _remove(rule, one.files)
         table = DeltaTable(one.address)
         if not one.beyond and table.version() - _base(one.address) >= CHECKPOINT_AFTER:
-            with _working(one.address):
-                _checkpoint(table, one.address)
+            _checkpoint(table, one.address)
             reach(rule, "maintain.checkpoint.after")
         begins, entries = self._log(table, one)
         if entries:

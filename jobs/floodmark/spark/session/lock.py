@@ -5,7 +5,6 @@ A JVM opens the lock file only once, because closing any other channel on it rel
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -19,8 +18,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from floodmark.errors import Busy, Refused
-from floodmark.ledger.holder import holder_pid, holder_text, owner_file
-from floodmark.ledger.locking import moved_away, once_in_this_process
+from floodmark.ledger.holder import holder_pid, holder_text
+from floodmark.ledger.locking import moved_away, named, once_in_this_process
 from floodmark.spark.session.jvm import jvm_class
 
 LOOK_EVERY = 0.5  # seconds between two attempts at a lock that another run holds
@@ -41,7 +40,7 @@ def held(session: SparkSession, lock: Path, run: str) -> Iterator[None]:
                 raise Busy(holder_text(lock))
             if holder_pid(lock) is None:  # the file that the JVM has locked was moved or removed
                 raise moved_away(lock)
-            with _named(session, lock, run):
+            with named(lock, _owner(session, run)):
                 yield
         finally:
             channel.close()
@@ -68,21 +67,15 @@ def waited_for(
         yield
 
 
-@contextmanager
-def _named(session: SparkSession, lock: Path, run: str) -> Iterator[None]:
+def _owner(session: SparkSession, run: str) -> dict[str, object]:
     process = jvm_class(session, "java.lang.ProcessHandle").current()
-    owner = {
+    return {
         "run": run,
         "host": socket.gethostname(),
         "driver_pid": os.getpid(),
         "jvm_pid": int(process.pid()),
         "since": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    owner_file(lock).write_text(json.dumps(owner))
-    try:
-        yield
-    finally:
-        owner_file(lock).unlink(missing_ok=True)
 
 
 def _open(session: SparkSession, lock: Path) -> Any:
