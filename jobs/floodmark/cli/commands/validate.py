@@ -137,15 +137,12 @@ def _connected(result: Result, root: Path) -> Result:
     from floodmark.connectors.preflight import check_next
     from floodmark.connectors.relay.relaying import check_targets
     from floodmark.ledger.home import Home
-    from floodmark.ledger.ledger import LedgerReader
 
     if result.rule is None:
         return result
     try:
-        home = Home(root, result.rule.rule)
-        ledger = LedgerReader.load(home.ledger)
         check_next(result.rule, root)
-        check_targets(result.rule, home, ledger)
+        check_targets(result.rule, Home(root, result.rule.rule))
     except FloodmarkError as fault:
         return Result(result.file, result.rule, fault)
     return result

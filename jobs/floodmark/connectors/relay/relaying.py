@@ -111,10 +111,10 @@ def values_of(sink: Sink, home: Home) -> dict[str, Any] | None:
     return of(sink, columns_in(str(sink.address), folder))
 
 
-def check_targets(rule: Rule, home: Home, ledger: LedgerReader | None) -> None:
+def check_targets(rule: Rule, home: Home) -> None:
     """Check that each target can be reached, and is this ledger's or nobody's. Writes nothing. Raises as a relay."""
     for sink in targets(rule):
-        _check_target(sink, home, ledger)
+        _check_target(sink, home, lambda: LedgerReader.load(home.ledger))
 
 
 def check_free_targets(rule: Rule, home: Home) -> None:
@@ -124,17 +124,18 @@ def check_free_targets(rule: Rule, home: Home) -> None:
     """
     for sink in targets(rule):
         try:
-            _check_target(sink, home, None)
+            _check_target(sink, home, lambda: None)
         except FloodmarkError as fault:
             if isinstance(fault, NotOwned):
                 raise
 
 
-def _check_target(sink: Sink, home: Home, ledger: LedgerReader | None) -> None:
+def _check_target(sink: Sink, home: Home, load: Callable[[], LedgerReader | None]) -> None:
+    """load: called once the position is known, which a relay may have moved to a row that is new in the ledger."""
     with closing(target_of(sink, home.outbox(sink))) as target:
         position = target.position()
     if position is not None:
-        _rows_behind(target, position, ledger)
+        _rows_behind(target, position, load())
 
 
 def _rows_behind(target: Target, position: Position, ledger: LedgerReader | None) -> list[Row]:
@@ -176,10 +177,10 @@ class Relay:
             raise
 
     def _ship(self, tell: Callable[[Shipped], None]) -> Shipped | None:
-        ledger = LedgerReader.load(self._ledger_at)
-        if ledger is None or ledger.head is None or not self._folder.exists():
+        asked = self._begin()
+        if asked is None:
             return None
-        since, behind = self._begin(ledger)
+        ledger, since, behind = asked
         found = portions(behind, self._table, since)
         done, begun = Shipped(0, 0, since), time.monotonic()
         for batch in batches(found, 0 if self._target.one_by_one else MOST_ROWS):
@@ -198,14 +199,22 @@ class Relay:
             remember(self._folder, since)
         return done
 
-    def _begin(self, ledger: LedgerReader) -> tuple[Position, list[Row]]:
-        """The target's position, once it can be trusted, and the ledger's rows after it."""
+    def _begin(self) -> tuple[LedgerReader, Position, list[Row]] | None:
+        """The ledger, the target's position, once it can be trusted, and the ledger's rows after it; None if there is
+        nothing for the target yet.
+
+        Other relays may be at work. So what the home remembers is read before the position, and the ledger after it:
+        only what went back is then behind the first, or ahead of the second.
+        """
+        known, earlier = recall(self._folder).position, LedgerReader.load(self._ledger_at)
+        if earlier is None or earlier.head is None or not self._folder.exists():
+            return None
         if self._resend:
             self._target.accept()
-        self._turn_to(self._first(ledger))
-        position = self._target.claim(ledger.id, self._layout)
+        self._turn_to(self._first(earlier, known))
+        position = self._target.claim(earlier.id, self._layout)
+        ledger = LedgerReader.load(self._ledger_at) or earlier
         rows = _rows_behind(self._target, position, ledger)
-        known = recall(self._folder).position
         if known is None and position.seq:
             self._refuse_shared(position)
         if known is not None and known.ledger == position.ledger and known.seq > position.seq and not self._resend:
@@ -217,7 +226,7 @@ class Relay:
                     f"{self._sink.label} --resend` ships again what it lost",
                 )
             )
-        return position, rows
+        return ledger, position, rows
 
     def _refuse_shared(self, position: Position) -> None:
         """Raise NotOwned if the position is that of another sink, whose connection leads to the same place."""
@@ -231,10 +240,9 @@ class Relay:
                     )
                 )
 
-    def _first(self, ledger: LedgerReader) -> Sink:
+    def _first(self, ledger: LedgerReader, known: Position | None) -> Sink:
         """The sink by the terms of what comes first to a target that has nothing, else by the newest."""
-        fresh = recall(self._folder).position is None
-        found = portions(ledger.since(0), self._table, Position(ledger.id)) if fresh else []
+        found = portions(ledger.since(0), self._table, Position(ledger.id)) if known is None else []
         return sink_of(ledger, self._sink, found[0] if found else None)
 
     def _turn_to(self, sink: Sink) -> None:

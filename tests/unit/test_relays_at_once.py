@@ -1,0 +1,63 @@
+"""Relays of one target at once: one is overtaken while it asks the target, and nothing looks as if it had gone back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.flow import event
+from support.outboxed import Outboxed
+from test_refused_rows import lines, own
+
+from floodmark.connectors.relay.relaying import check_targets
+from floodmark.connectors.relay.shipping import ship_one
+from floodmark.connectors.targets.python.target import OnceTarget
+from floodmark.errors import Fenced
+
+
+def ship(rule: Outboxed) -> Exception | None:
+    return ship_one(rule.flow.rule(), rule.sink, rule.flow.place).fault
+
+
+@pytest.fixture
+def overtake(monkeypatch: pytest.MonkeyPatch) -> Callable[[Outboxed, str, bool], None]:
+    """Before the target's next answer is known, or after it, an epoch comes and another relay ships it."""
+
+    def by_another(rule: Outboxed, method: str, after: bool) -> None:
+        ask = getattr(OnceTarget, method)
+
+        def overtaken(*given: Any) -> Any:
+            monkeypatch.setattr(OnceTarget, method, ask)
+            found = ask(*given)
+            rule.epoch([event(1, n=4)])
+            assert ship(rule) is None
+            return found if after else ask(*given)
+
+        monkeypatch.setattr(OnceTarget, method, overtaken)
+
+    return by_another
+
+
+@pytest.mark.parametrize(("after", "fault"), [(False, type(None)), (True, Fenced)])
+def test_a_relay_that_another_overtakes_says_so_at_most(
+    place: Path, overtake: Callable[[Outboxed, str, bool], None], after: bool, fault: type
+) -> None:
+    """It never says that the target was restored from a copy, or that the home is one."""
+    rule, path = own(place, "Once")
+    rule.epoch([event(1, n=2)])
+    assert ship(rule) is None
+    overtake(rule, "claim", after)
+    assert isinstance(ship(rule), fault)
+    assert (ship(rule), [n for n, *_ in lines(path)]) == (None, [2, 4])
+
+
+def test_a_look_at_a_target_knows_an_epoch_that_is_shipped_meanwhile(
+    place: Path, overtake: Callable[[Outboxed, str, bool], None]
+) -> None:
+    rule, _ = own(place, "Once")
+    rule.epoch([event(1, n=2)])
+    assert ship(rule) is None
+    overtake(rule, "position", False)
+    check_targets(rule.flow.rule(), rule.flow.place)
