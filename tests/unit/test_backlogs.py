@@ -59,11 +59,11 @@ def test_the_rule_waits_from_the_limit_on(behind: Behind) -> None:
     assert "the rule waits, at `max_bytes` 3,000" in found.text()
 
 
-@pytest.mark.parametrize("role", ["outbox", "undelivered"])
-def test_rows_that_were_not_shipped_cannot_be_forgotten(behind: Behind, role: str) -> None:
+@pytest.mark.parametrize(("role", "older"), [("outbox", ""), ("undelivered", ""), ("undelivered", "-until-1")])
+def test_rows_that_were_not_shipped_cannot_be_forgotten(behind: Behind, role: str, older: str) -> None:
     rule, home = behind.flow.rule(), behind.flow.place
     assert behind.outbox is not None
-    folder = f"{role}/{behind.outbox.name}"
+    folder = f"{role}/{behind.outbox.name}{older}"
     check_shipped(rule, home, behind.flow.ledger(), [folder])
     behind.run(MICROS)
     check_shipped(rule, home, behind.flow.ledger(), ["landing/events"])

@@ -24,6 +24,7 @@ from floodmark.core.relay.portions import Portion, Replaced, portions
 from floodmark.core.relay.positions import Position
 from floodmark.core.relay.redeliveries import RefusedRow, still_due, waiting
 from floodmark.errors import HistoryGone, Undeliverable
+from floodmark.ledger.forgetting import copies
 
 
 def again(seq: int, *rows: tuple[int, int], target: str = SINK) -> Row:
@@ -309,5 +310,33 @@ def test_refused_rows_of_another_type_are_kept_beside_those_of_before(tmp_path: 
     aside = outbox(tmp_path, n=pa.array(["x"]))
     aside.add([Refusal(Position("l", 1, "t", 4, 3, "h"), pa.table({"n": ["x"]}), {0: "r"})])
     assert [batch.to_pylist() for batch in aside.rows([(3, 0)], ["n"])] == [[{"n": "x"}]]
-    older = DeltaTable(str(tmp_path / "undelivered" / "t-until-2")).to_pyarrow_table()
+    older = DeltaTable(str(tmp_path / "undelivered" / "t-until-1")).to_pyarrow_table()
     assert pa.table(older)["n"].to_pylist() == [7]
+    assert aside.ids() == {(2, 7), (3, 0)}
+    assert aside.add([refusal(2, 7)]) == 0
+    found = pa.Table.from_batches(list(aside.rows([(3, 0), (2, 7)], ["n"])))
+    assert found["n"].to_pylist() == ["x", "7"]
+
+
+def test_rows_that_were_refused_before_a_reset_that_changed_a_type_are_no_less_refused(place: Path) -> None:
+    """They are counted, shown, replayed, and reached by `forget`."""
+    rule, path = own(place, "Again", qos=1, on_reset="keep")
+    rule.epoch([event(1, n=2), event(1, n=3)])
+    assert rule.relays.ship().code == 0
+    aside = Aside(str(rule.sink.address), Path(rule.outbox))
+    refused = pa.table(DeltaTable(str(aside.folder)).to_pyarrow_table())
+    narrow = refused.set_column(refused.column_names.index("n"), "n", refused["n"].cast(pa.int32()))
+    write_deltalake(str(aside.folder), narrow, mode="overwrite", schema_mode="overwrite")
+    rule.begin()
+    rule.epoch([event(1, n=5)])
+    assert rule.relays.ship().code == 0
+    assert rule.undelivered() == [(7, 0, 5)]
+    assert {place.name for place in map(Path, (one.address for one in copies(rule.flow.place)))} == {
+        Path(rule.outbox).name, aside.folder.name, f"{aside.folder.name}-until-1",
+    }  # fmt: skip
+    assert "2 rows are undelivered" in rule.command("status", "refused")[1]
+    shown = json.loads(rule.command("undelivered", "list", "refused", "--json")[1])
+    assert (shown["rows"], [one["n"] for one in shown["shown"]]) == (2, [5, 3])
+    path.with_suffix(".takes").touch()
+    code, said = rule.command("undelivered", "replay", "refused")
+    assert (code, [n for n, *_ in lines(path)]) == (0, [2, 3, 5]), said

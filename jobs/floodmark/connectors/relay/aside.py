@@ -1,5 +1,8 @@
 """The rows that a target refused: a Delta table in the rule's home that has each of them once, for good.
 
+After a reset that has given a column another type, what was there lies in an older table beside it, under a name of its
+own. All of them count.
+
 A row is known by its portion and its number there. It is written before the position moves, and from then on no relay
 sends it with its portion: so it is here or in the target, whatever ends a relay.
 """
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _TYPES = dict(zip(ASIDE, ("string", "long", "long", "long", "long", "timestamp"), strict=True))
+_OLDER = "-until-"  # then a number
 Ids = Collection[tuple[int, int]]  # rows, each by its portion's row of the ledger, and its number in the portion
 
 
@@ -42,6 +46,16 @@ class Refusal:
     reasons: Mapping[int, str]
 
 
+def older_of(folder: Path) -> list[Path]:
+    """The older tables beside the one in `folder`."""
+    return list(folder.parent.glob(f"{folder.name}{_OLDER}*"))
+
+
+def newest_of(name: str) -> str:
+    """The name of the table beside which one of this name is, if that is an older one; else the same name."""
+    return name.partition(_OLDER)[0]
+
+
 class Aside:
     """The refused rows of the target at `address`. `outbox`: the folder of its outbox."""
 
@@ -49,13 +63,14 @@ class Aside:
         self._address, self._outbox = address, outbox
         self.folder = outbox.parent.parent / "undelivered" / outbox.name
 
-    def table(self) -> DeltaTable | None:
-        return tables.open_table(str(self.folder)) if self.folder.exists() else None
+    def tables(self) -> list[DeltaTable]:
+        """The newest first: one that becomes an older one meanwhile is there twice, and never missing."""
+        found = [self._newest(), *(tables.open_table(str(one)) for one in older_of(self.folder))]
+        return [one for one in found if one is not None]
 
     def ids(self) -> set[tuple[int, int]]:
         """All rows that are here."""
-        table = self.table()
-        found = [] if table is None else query(table, "SELECT _seq, _number FROM t")
+        found = (row for table in self.tables() for row in query(table, "SELECT _seq, _number FROM t"))
         return {(one["_seq"], one["_number"]) for one in found}
 
     def add(self, refused: Collection[Refusal]) -> int:
@@ -70,15 +85,14 @@ class Aside:
         """These rows, in this order. Raises HistoryGone if one is not here."""
         import pyarrow as pa
 
-        table = self.table()
-        places = {one: place for place, one in enumerate(ids)}
-        found = None if table is None else pa.table(table.to_pyarrow_table())
-        at = _ids_in(found)
-        there = sorted((places[one], row) for row, one in enumerate(at) if one in places)
-        if found is None or len(there) != len(places):
-            problem = f"expected {len(places)} rows that it refused at {self.folder}, found {len(there)}"
+        if not ids:
+            return
+        parts = [picked for table in self.tables() if (picked := _picked(table, ids)).num_rows]
+        there = {one: place for place, one in enumerate(one for part in parts for one in _ids_in(part))}
+        if len(there) != len(ids):
+            problem = f"expected {len(ids)} rows that it refused at {self.folder}, found {len(there)}"
             raise HistoryGone(about_sink(self._address, f"{problem}: restore the home"))
-        rows = _as_now(found.take([row for _, row in there]), self._schema)
+        rows = pa.concat_tables(_as_now(part, self._schema) for part in parts).take([there[one] for one in ids])
         yield from rows.select(columns).to_batches()
 
     def _append(self, parts: list[pa.Table]) -> int:
@@ -102,14 +116,17 @@ class Aside:
         return int(rows.num_rows)
 
     def _make_room(self) -> None:
-        """Give the table another name if rows of now do not fit it: a reset has given a column another type."""
+        """Make the table an older one if rows of now do not fit it: a reset has given a column another type."""
         import pyarrow as pa
 
-        table, now = self.table(), {field.name: field.type for field in self._schema}
+        table, now = self._newest(), {field.name: field.type for field in self._schema}
         there = [] if table is None else pa.schema(table.schema().to_arrow())
         if any(now.get(one.name, one.type) != one.type for one in there):
-            newest = max((seq for seq, _ in self.ids()), default=0)
-            self.folder.rename(self.folder.with_name(f"{self.folder.name}-until-{newest}"))
+            numbers = (int(one.name.rpartition("-")[2]) for one in older_of(self.folder))
+            self.folder.rename(self.folder.with_name(f"{self.folder.name}{_OLDER}{max(numbers, default=0) + 1}"))
+
+    def _newest(self) -> DeltaTable | None:
+        return tables.open_table(str(self.folder)) if self.folder.exists() else None
 
     @cached_property
     def _fields(self) -> str:
@@ -150,8 +167,16 @@ def _as_now(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns)
 
 
-def _ids_in(rows: pa.Table | None) -> list[tuple[int, int]]:
-    return [] if rows is None else list(zip(rows["_seq"].to_pylist(), rows["_number"].to_pylist(), strict=True))
+def _picked(table: DeltaTable, ids: Ids) -> pa.Table:
+    """Those of the rows that are in a table."""
+    import pyarrow as pa
+
+    rows, wanted = pa.table(table.to_pyarrow_table()), set(ids)
+    return rows.take(pa.array([place for place, one in enumerate(_ids_in(rows)) if one in wanted], pa.int64()))
+
+
+def _ids_in(rows: pa.Table) -> list[tuple[int, int]]:
+    return list(zip(rows["_seq"].to_pylist(), rows["_number"].to_pylist(), strict=True))
 
 
 def _noted(one: Refusal, known: Ids) -> pa.Table | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from floodmark.connectors.relay.aside import Aside
+from floodmark.connectors.relay.aside import Aside, newest_of
 from floodmark.connectors.relay.contents import size_of
 from floodmark.connectors.relay.memory import Memory, recall
 from floodmark.core.lifecycle.freshness import lag_with
@@ -136,7 +136,7 @@ def _maxima(ledger: LedgerReader | None, memory: Memory, left: list[Portion]) ->
 def check_shipped(rule: Rule, home: Home, ledger: LedgerReader, folders: Collection[str]) -> None:
     """Raise Refused if a target has not got all that its outbox holds. folders: of outboxes, and of rows that targets
     refused, in the rule's home."""
-    names = {folder.rpartition("/")[2] for folder in folders}
+    names = {newest_of(folder.rpartition("/")[2]) for folder in folders}
     for sink, one in zip(targets(rule), undelivered(rule, home, ledger), strict=True):
         if (one.portions or one.stuck) and str(sink.outbox).rpartition("/")[2] in names:
             problem = f"rule {rule.rule}: its outbox has such rows, and target {one.target} has not got all of it"

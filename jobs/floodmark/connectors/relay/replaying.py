@@ -16,6 +16,7 @@ from floodmark.core.protocol.places import PREFIX
 from floodmark.core.relay.portions import Portion, micros_of, portions, redelivery_in
 from floodmark.core.relay.positions import Position
 from floodmark.core.relay.redeliveries import RefusedRow, still_due
+from floodmark.core.rules.sinks.outboxes import ASIDE
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.ledger.delta.datafiles import query
 
@@ -37,13 +38,16 @@ class RefusedRows:
 
     def shown(self, limit: int) -> tuple[int, list[dict[str, Any]]]:
         """How many there are, and the newest of them; `_replayed`: the ledger's row of the replay that named it."""
-        table = Aside(str(self._sink.address), self._outbox).table()
-        if table is None:
-            return 0, []
-        count = query(table, "SELECT count(*) AS rows FROM t")[0]["rows"]
-        rows = query(table, f"SELECT * FROM t ORDER BY _seq DESC, _number DESC LIMIT {limit:d}")  # noqa: S608 - ours
+        tables = Aside(str(self._sink.address), self._outbox).tables()
+        count = sum(query(one, "SELECT count(*) AS rows FROM t")[0]["rows"] for one in tables)
+        newest = f"SELECT * FROM t ORDER BY _seq DESC, _number DESC LIMIT {limit:d}"  # noqa: S608 - ours
+        rows = sorted((row for one in tables for row in query(one, newest)), key=_id_of, reverse=True)[:limit]
+        names = dict.fromkeys(name for row in rows for name in row)
+        ordered = [*(name for name in names if name not in ASIDE), *ASIDE]
         known = {one: row.seq for row in self._ledger.since(0) for one in self._named(row)}
-        return count, [{**row, "_replayed": known.get((row["_seq"], row["_number"]))} for row in rows]
+        return count, [
+            {**{name: row.get(name) for name in ordered}, "_replayed": known.get(_id_of(row))} for row in rows
+        ]
 
     def _named(self, row: Any) -> Sequence[tuple[int, int]]:
         found = redelivery_in(row, self.target)
@@ -81,3 +85,7 @@ class RefusedRows:
     @cached_property
     def _layout(self) -> Layout:
         return layout_of(self._sink, self._outbox)
+
+
+def _id_of(row: Mapping[str, Any]) -> tuple[int, int]:
+    return row["_seq"], row["_number"]
