@@ -86,6 +86,11 @@ class Made:
         line = {"reservoirId": "source", "reservoirVersion": version, "index": -1, "isStartingVersion": False}
         return "\n".join(("v1", "{}", json.dumps(line)))
 
+    def more(self, number: int) -> None:
+        """One more epoch."""
+        self._fold(number)
+        self.save()
+
     def _fold(self, number: int) -> None:
         counts = {"s": {"read": 4, "filtered": 0, "dead": 0, "late": 2, "folded": 2}}
         kept = {"format": 2, "entry": self._entry(number), "watermark": number, "maxima": {}, "counts": counts}

@@ -16,7 +16,7 @@ from floodmark.audit.content.rowhash import digest
 from floodmark.audit.evidence import Finding, Row
 from floodmark.audit.ledger.forgets import Forget
 from floodmark.audit.logreader import read_table
-from floodmark.audit.targets import POSITION, check_target
+from floodmark.audit.targets import POSITION, Books, TargetCheck
 
 ADDRESS = "postgres://shop/public.rows"
 TABLE = f"sink/{ADDRESS}"
@@ -91,8 +91,8 @@ class Delivered:
         has = Has(dict(zip(POSITION, values, strict=True)), held)
         self.undelivered.clear()
         log, aside = read_table(str(self.folder)), read_table(str(self.folder.with_name("undelivered")))
-        ask, counts, forgot = (lambda _: has), self.undelivered, self.forgot
-        return list(check_target(TABLE, self.text, log, self.rows, "l", ask, aside, counts, forgot))
+        books = Books(self.rows, log, aside, self.forgot)
+        return list(TargetCheck(TABLE, self.text, "l", lambda _: has, lambda: books).findings(self.undelivered))
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from floodmark.audit.evidence import Row
 from floodmark.audit.logreader import read_table
-from floodmark.audit.targets import check_target
+from floodmark.audit.targets import LOOKS, Books, Held, TargetCheck
 
 ADDRESS, LEDGER = "kafka://bus/sold", "1234"
 TABLE = f"sink/{ADDRESS}"
@@ -55,8 +55,8 @@ def found(place: Path, held: list[tuple[str, int]], qos: int = 2, on_reset: str 
     position = {"ledger": LEDGER, "generation": 2, "token": "t", "epoch": 1, "seq": last.seq, "hash": last.hash}
     sink = {"address": ADDRESS, "qos": qos}
     log, none = read_table(str(place)), read_table(str(place / "undelivered"))
-    told = check_target(TABLE, sink, log, rows, LEDGER, lambda _: Holding(position, held), none, {})
-    return [one.what for one in told]
+    books, holding = Books(rows, log, none), Holding(position, held)
+    return [one.what for one in TargetCheck(TABLE, sink, LEDGER, lambda _: holding, lambda: books).findings({})]
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,129 @@ def test_rows_that_a_reset_has_left_are_judged_by_the_text_of_then(
         last = rows[upto - 1]
         at = {"ledger": LEDGER, "generation": last.generation, "token": "t", "epoch": last.epoch, "seq": upto}
         where, none = {**at, "hash": last.hash}, read_table(str(place / "undelivered"))
-        holding = Holding(where, held)
-        told = check_target(TABLE, sink, read_table(str(place)), rows, LEDGER, lambda _, h=holding: h, none, {})
+        holding, books = Holding(where, held), Books(rows, read_table(str(place)), none)
+        told = TargetCheck(TABLE, sink, LEDGER, lambda _, h=holding: h, lambda b=books: b).findings({})
         found = [one.what for one in told]
         assert len(found) == len(expected)
         assert all(words in what for words, what in zip(expected, found, strict=True))
+
+
+# --- Targets whose relay works meanwhile
+
+
+@dataclass
+class Shipping:
+    """A rule with an epoch of one row each, whose relay ships the next one whenever `ships` says so.
+
+    It is asked for its position first, and then again after its rows.
+    """
+
+    place: Path
+    ships: Callable[[int], bool]  # by how often it was asked already
+    kind: str = "postgres"
+    qos: int = 2
+    asked: int = 0
+    at: int = 1
+
+    def __post_init__(self) -> None:
+        text = json.dumps({"sinks": [{"kind": self.kind, "address": ADDRESS, "qos": self.qos}]})
+        self.rows = [row(1, 1, 0, rule=text)]
+
+    def epoch(self) -> None:
+        write_deltalake(str(self.place), batch([("a", len(self.rows))]), mode="append")
+        written = {"commit": len(self.rows) - 1, "rows": 1, "digest": None}
+        self.rows.append(row(len(self.rows) + 1, 1, len(self.rows), tables={TABLE: written}))
+
+    def books(self) -> Books:
+        return Books(list(self.rows), read_table(str(self.place)), read_table(str(self.place / "undelivered")))
+
+    def ask(self, _: Any) -> Held:
+        if self.ships(self.asked):
+            self.epoch()
+            self.at = len(self.rows)
+        self.asked += 1
+        return Now(self)
+
+    def verdicts(self) -> list[tuple[str, str]]:
+        sink = {"address": ADDRESS, "qos": self.qos, "kind": self.kind}
+        told = TargetCheck(TABLE, sink, LEDGER, self.ask, self.books).findings({})
+        return [(one.verdict, one.what) for one in told]
+
+    def held(self) -> list[tuple[str, int]]:
+        return [("a", number) for number in range(1, self.at)]
+
+
+class Now:
+    """Its position is that of when it was asked; its rows are those of when they are read."""
+
+    def __init__(self, target: Shipping):
+        last = target.rows[target.at - 1]
+        self.position = {
+            "ledger": LEDGER, "generation": 1, "token": "t", "epoch": last.epoch, "seq": last.seq, "hash": last.hash,
+        }  # fmt: skip
+        self._target = target
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        if self._target.ships(-1):
+            self._target.epoch()
+            self._target.at = len(self._target.rows)
+        yield from batch(self._target.held()).to_batches()
+
+
+def test_a_position_that_is_newer_than_the_ledger_was_is_one_of_it(place: Path) -> None:
+    target = Shipping(place, lambda asked: asked == 0)
+    target.epoch()
+    assert target.verdicts() == []
+
+
+def test_a_target_that_moved_while_it_was_read_is_read_again(place: Path) -> None:
+    left = iter([True, False])
+    target = Shipping(place, lambda asked: asked < 0 and next(left))
+    target.epoch()
+    target.at = 2
+    assert target.verdicts() == []
+
+
+def test_rows_that_fit_their_position_are_proven_whatever_comes_then(place: Path) -> None:
+    target = Shipping(place, lambda asked: asked > 0)
+    target.epoch()
+    target.at = 2
+    assert target.verdicts() == []
+
+
+def test_a_target_that_moves_all_the_time_is_unknown(place: Path) -> None:
+    target = Shipping(place, lambda asked: asked < 0)
+    target.epoch()
+    [(verdict, what)] = target.verdicts()
+    assert (verdict, f"it moved while it was read, {LOOKS} times" in what) == ("unknown", True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "qos", "ahead", "held", "verdicts"),
+    [
+        ("postgres", 1, True, [1, 2], ["unknown"]),  # the rows of the next epoch are there, its position is not yet
+        ("postgres", 1, False, [1, 2], ["broken"]),
+        ("postgres", 2, True, [1, 2], ["broken"]),
+        ("python", 2, True, [1, 2], ["broken"]),
+        ("postgres", 1, True, [1, 1], []),
+    ],
+)
+def test_rows_under_way_are_no_fault(
+    place: Path, kind: str, qos: int, ahead: bool, held: list[int], verdicts: list[str]
+) -> None:
+    target = Shipping(place, lambda _: False, kind, qos)
+    for _ in range(1 + ahead):
+        target.epoch()
+    target.at = 2
+    target.held = lambda: [("a", number) for number in held]  # type: ignore[method-assign]
+    assert [verdict for verdict, _ in target.verdicts()] == verdicts
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [("python", "unknown"), ("postgres", "broken")])
+def test_a_class_may_be_between_the_calls_of_a_reset(place: Path, kind: str, verdict: str) -> None:
+    target = Shipping(place, lambda _: False, kind)
+    target.epoch()
+    target.rows.append(row(3, 2, 0, rule=json.loads(target.rows[0].body)["rule"]))
+    target.at = 2
+    target.held = list  # type: ignore[method-assign]
+    assert [found for found, _ in target.verdicts()] == [verdict]

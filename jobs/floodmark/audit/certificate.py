@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,15 @@ from floodmark.audit.evidence import Finding, Row, Since, TableLog, Tally, Verdi
 from floodmark.audit.forgotten import forgotten
 from floodmark.audit.ledger.balance import balanced, deferred, excess_rejections, refilled, repeated_offsets
 from floodmark.audit.ledger.chain import chained, counted_rows, misshapen
-from floodmark.audit.ledger.generations import Generation
+from floodmark.audit.ledger.generations import Generation, forgot_in
 from floodmark.audit.ledger.named import address_of, ids_of, named_in
 from floodmark.audit.ledger.story import Story
-from floodmark.audit.targets import Targets, check_target
+from floodmark.audit.targets import Books, TargetCheck, Targets
 from floodmark.redaction import redacted
 
 BEGINNING = Since(1, 0)
 ENDS = ("commit", "lost", "abandoned")  # rows that end an epoch, or begin a generation
+LOOKS = 5  # at a rule that works meanwhile
 PARTS = ("read", "filtered", "dropped", "folded", "late", "dead")
 
 
@@ -112,6 +114,28 @@ def audit(
     `since`: an epoch of the newest generation, or a time, with a zone: then the last epoch that had ended by then. The
     verdict is about it and later ones. Raises NotEnded for an epoch that has not ended.
     """
+    for left in reversed(range(LOOKS)):
+        try:
+            return _audit(rule, home, deep, accounts, targets, since, bool(left))
+        except _Moved:
+            continue
+    raise AssertionError("the last look takes what it finds")
+
+
+class _Moved(Exception):
+    """The rule has worked on while its tables were read: they may have commits that the ledger did not have yet."""
+
+
+def _audit(
+    rule: str,
+    home: Path,
+    deep: bool,
+    accounts: Accounts | None,
+    targets: Targets | None,
+    since: int | datetime | None,
+    again: bool,
+) -> Certificate | None:
+    """`again`: raise _Moved if it should look again."""
     root = str(home / rule)
     try:
         found = logreader.read_ledger(f"{root}/ledger")
@@ -131,9 +155,11 @@ def audit(
         certificate.since = _since(certificate, found.rows, since)
     certificate.findings += [*_nothing(found.rows), *chained(found.rows), *counted_rows(found.rows, found.counted)]
     try:
-        effects = _follow(certificate, found, root, accounts)
+        effects = _follow(certificate, found, root, accounts, again)
         if deep and targets is not None:
             certificate.findings += _of_targets(certificate, found, root, effects, targets)
+    except _Moved:
+        raise
     except Exception as fault:  # whatever forged rows or metadata lead to: it is never the end of an audit
         what = redacted(f"ledger and logs cannot be followed ({type(fault).__name__}: {fault})")
         certificate.findings.append(Finding("broken", what))
@@ -163,7 +189,9 @@ def _is_by(row: Row, moment: datetime) -> bool:
         return False
 
 
-def _follow(certificate: Certificate, found: logreader.LedgerRead, root: str, accounts: Accounts | None) -> Effects:
+def _follow(
+    certificate: Certificate, found: logreader.LedgerRead, root: str, accounts: Accounts | None, again: bool
+) -> Effects:
     """What the rows tell, held against the tables."""
     story = Story(found.rows)
     certificate.findings += [*story.findings, *(one for epoch in story.epochs for one in balanced(epoch))]
@@ -174,6 +202,7 @@ def _follow(certificate: Certificate, found: logreader.LedgerRead, root: str, ac
     story.moved = {**story.moved, **outboxes(story, root)}
     logs, unread = _logs(story, root, accounts, certificate.deep)
     certificate.findings += unread
+    certificate.findings += _moved(story, found, root, again)
     effects = Effects(story, found.id, root, logs)
     certificate.tables = effects.notes.tallies
     effects.check()
@@ -184,18 +213,33 @@ def _follow(certificate: Certificate, found: logreader.LedgerRead, root: str, ac
     return effects
 
 
+def _moved(story: Story, found: logreader.LedgerRead, root: str, again: bool) -> Iterator[Finding]:
+    """Each commit of an epoch stands between two rows of the ledger. So without a new row, all is of one moment."""
+    if logreader.counted_in(f"{root}/ledger") == found.counted:
+        return
+    if again:
+        raise _Moved
+    story.beyond = True
+    what = f"the rule has worked on while its tables were read, {LOOKS} times: what came after row {len(found.rows)} "
+    yield Finding("unknown", f"{what}of its ledger could not be checked. Audit again")
+
+
 def _of_targets(
     certificate: Certificate, found: logreader.LedgerRead, root: str, effects: Effects, targets: Targets
 ) -> Iterator[Finding]:
     """What the targets of the newest text have, and what they refused."""
-    story = effects.story
-    for table, sink in targets_in(story).items():
-        newest = story.generations[-1].number
-        log, aside = effects.tables.log(table, newest), f"{root}/{sink['outbox']}".replace("/outbox/", "/undelivered/")
-        refused = logreader.read_table(aside)
-        counts = certificate.undelivered
-        forgot = effects.tables.forgot_in(str(sink["outbox"]))
-        yield from check_target(table, sink, log, found.rows, found.id, targets, refused, counts, forgot)
+    newest = effects.story.generations[-1].number
+    for table, sink in targets_in(effects.story).items():
+        books = partial(_books, found, root, str(sink["outbox"]), effects.tables.address(table, newest))
+        yield from TargetCheck(table, sink, found.id, targets, books).findings(certificate.undelivered)
+
+
+def _books(found: logreader.LedgerRead, root: str, outbox: str, address: str) -> Books:
+    """As they are now. The ledger comes last: a forget is announced there before an outbox loses rows to it."""
+    refused = logreader.read_table(f"{root}/{outbox}".replace("/outbox/", "/undelivered/"))
+    log, now = logreader.read_table(address), logreader.read_ledger(f"{root}/ledger")
+    rows = [*found.rows, *(one for one in (now.rows if now else ()) if one.seq > len(found.rows))]
+    return Books(rows, log, refused, forgot_in(Story(rows).generations, outbox))
 
 
 def _nothing(rows: list[Row]) -> Iterator[Finding]:

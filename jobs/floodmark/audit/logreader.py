@@ -30,6 +30,7 @@ UNSUPPORTED = re.compile(r"Feature '.*' is not supported|Unsupported (table feat
 
 
 TRACKING = "delta.rowTracking.materialized"  # begins properties that name columns which OPTIMIZE writes
+LOOKS = 5  # at a table that gets commits meanwhile
 LEDGER_APP = "floodmark.ledger"  # app id under which each row of a ledger records its number
 
 
@@ -84,10 +85,20 @@ def _read_ledger(address: str) -> LedgerRead | None:
     return LedgerRead(str(table.metadata().id), [Row(*row) for row in rows], counted)
 
 
-def read_table(address: str) -> TableLog:
-    """A table's log and folder. Raises Unreadable."""
+def counted_in(address: str) -> int:
+    """How many rows the log of the ledger at an address records now. Raises Unreadable."""
     with read_errors():
-        return _read_table(address)
+        return DeltaTable(address).transaction_version(LEDGER_APP) or 0
+
+
+def read_table(address: str) -> TableLog:
+    """A table's log and folder, as of one version. Raises Unreadable."""
+    with read_errors():
+        for _ in range(LOOKS):
+            found = _read_table(address)
+            if found.last <= found.version:
+                break  # else it has got a commit meanwhile, or a hole, and ends before that
+        return found
 
 
 def _read_table(address: str) -> TableLog:

@@ -39,6 +39,8 @@ def until_unreadable(named: Named, found: Iterator[Finding]) -> Iterator[Finding
         yield from found
     except NotImplementedError as fault:
         yield unknown(named, str(fault))
+    except FileNotFoundError as fault:  # it was there when the folder was listed: what is gone then is told elsewhere
+        yield unknown(named, redacted(f"a file was removed while the tables were read ({fault}): audit again"))
     except HARMED as fault:
         yield named.finding(redacted(f"a file cannot be read: {fault}"))
 

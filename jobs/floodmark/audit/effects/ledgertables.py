@@ -130,12 +130,6 @@ class Tables:
         forgets = (forget for generation in self.story.generations for forget in generation.forgets)
         return next((one for one in forgets if one.left.get(table, {}).get("commit") == commit), None)
 
-    def forgot_in(self, folder: str) -> Forget | None:
-        """The newest forget that has removed rows of an outbox, or of those that its target refused."""
-        folders = (folder, folder.replace("outbox/", "undelivered/", 1))
-        forgets = [forget for generation in self.story.generations for forget in generation.forgets]
-        return next((one for one in reversed(forgets) if any(one.copies.get(name) for name in folders)), None)
-
     @property
     def verdict(self) -> Literal["broken", "unknown"]:
         """The verdict on a fault that unread rows of the ledger may explain, if there are such rows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,3 +140,10 @@ def _newer(status: Mapping[str, Any], moved: Mapping[str, Any]) -> Mapping[str, 
         if at is not None and (reached.get(name) is None or reached[name] < at):
             reached[name] = at
     return {"maxima": reached}
+
+
+def forgot_in(generations: Iterable[Generation], folder: str) -> Forget | None:
+    """The newest forget that has removed rows of an outbox, or of those that its target refused."""
+    folders = (folder, folder.replace("outbox/", "undelivered/", 1))
+    forgets = [forget for generation in generations for forget in generation.forgets]
+    return next((one for one in reversed(forgets) if any(one.copies.get(name) for name in folders)), None)

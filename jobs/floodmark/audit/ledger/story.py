@@ -29,8 +29,8 @@ from floodmark.audit.ledger.shapes import (
 class Story:
     """The ledger's rows, in order. `findings`: rows that do not follow from those before them.
 
-    `dropped`: tables, by id, that a row drops, with that row; `moved`: later addresses of tables. `beyond`: a row has
-    an unknown format; that row and those after it are not read.
+    `dropped`: tables, by id, that a row drops, with that row; `moved`: later addresses of tables. `beyond`: there are
+    rows that are not read: of an unknown format and those after it, or ones that came while the tables were read.
     """
 
     def __init__(self, rows: Sequence[Row]):

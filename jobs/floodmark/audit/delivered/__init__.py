@@ -1,0 +1,1 @@
+"""What targets have to hold, by their outboxes and the ledger."""
