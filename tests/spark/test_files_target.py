@@ -15,17 +15,18 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from support.deliveries import EPOCHS, Copied, flow_of, in_order, run_all
-from support.flow import Flow
+from support.flow import Flow, event
 from support.outboxed import redone
 from support.running import abandon, crash, reset, run
 
 from floodmark.audit.certificate import audit
 from floodmark.connectors.ports.target import Layout
 from floodmark.connectors.relay.holding import held_by
+from floodmark.connectors.relay.shipping import ship_all
 from floodmark.connectors.targets.files.options import WrittenFolder
 from floodmark.connectors.targets.files.target import FilesTarget
 from floodmark.core.text.ddl import columns_of
-from floodmark.errors import NotOwned
+from floodmark.errors import NotOwned, Refused
 from floodmark.proving.play.processes import wait_until
 from floodmark.reading import files_of
 
@@ -103,6 +104,24 @@ def test_a_rule_that_has_not_begun_starts_in_no_folder_of_another(spark: SparkSe
     with pytest.raises(NotOwned, match="it belongs to another rule's ledger"):
         run(spark, again)
     assert not again.home.joinpath(again.name).exists()
+
+
+def test_a_reset_leaves_no_row_behind_that_its_columns_cannot_hold(spark: SparkSession, place: Path) -> None:
+    kept = {"files": {"path": str(place / "kept"), "format": "json"}, "on_reset": "keep"}
+    flow = Flow(place, sql="SELECT k FROM events", stream={"event_time": None, "lateness": None})
+    flow.settings = {"sinks": [kept]}
+    flow.arrive([event(1, "a", n=1)])
+    run(spark, flow)
+    flow.sql = "SELECT n AS k FROM events"
+    for _ in range(2):
+        with pytest.raises(Refused, match="ship the rest with `floodmark relay counted --target kept`, then reset"):
+            reset(spark, flow)
+    assert [one.text() for one in ship_all(flow.rule(), flow.place)] == ["target kept: 1 rows of 1 portion shipped"]
+    reset(spark, flow)
+    run(spark, flow)
+    assert [one.fault for one in ship_all(flow.rule(), flow.place)] == [None]
+    files = files_of(place / "kept")
+    assert [json.loads(Path(one.path).read_text()) for one in files] == [{"k": "a"}, {"k": 1}]
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import Schema, write_deltalake
 from support.flow import event
 from support.outboxed import Outboxed
 
-from floodmark.connectors.relay.backlogs import check_shipped, outboxes
+from floodmark.connectors.relay.backlogs import check_rest, check_shipped, outboxes
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.errors import Refused
 from floodmark.ledger.ledger import LedgerReader
@@ -83,6 +86,65 @@ def test_what_was_not_shipped_before_a_reset_comes_by_the_key_of_then(place: Pat
     rule.epoch([event(2, "a", n=2)])
     done = rule.relays.ship()
     assert (done.code, came(path)) == (0, [["a", 1, False], ["a", 2, "no key"]]), done.said
+
+
+def retyped(rule: Outboxed, **types: str) -> str:
+    """Give the outbox other types, as a reset does; the schema then, as Spark's JSON."""
+    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in types.items()]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    none = pa.schema(Schema.from_json(schema).to_arrow()).empty_table()
+    write_deltalake(rule.outbox, none, mode="overwrite", schema_mode="overwrite")
+    return schema
+
+
+def test_rows_that_do_not_fit_the_types_after_a_reset_stop_a_relay_with_a_way_on(place: Path) -> None:
+    """Airflow would try again for ever what no retry mends."""
+    rule, path = own(place, on_reset="keep")
+    rule.epoch([event(1, "a", n=1)])
+    retyped(rule, at="timestamp", k="long", v="double", n="integer")
+    done = rule.relays.ship()
+    assert (done.code, "column k of rows from before a reset has another type, string" in done.said) == (2, True)
+    assert "Give the column the earlier type in the SQL, and reset the rule" in done.said
+    retyped(rule, at="timestamp", k="string", v="double", n="integer")
+    assert (rule.relays.ship().code, came(path)) == (0, [["a", 1, "no key"]])
+
+
+def test_refused_rows_that_do_not_fit_the_types_after_a_reset_are_not_replayed(place: Path) -> None:
+    rule, path = own(place, on_error="dead", on_reset="keep")
+    path.with_suffix(".odd").touch()
+    rule.epoch([event(1, "a", n=1)])
+    assert rule.relays.ship().code == 0
+    retyped(rule, at="timestamp", k="long", v="double", n="long")
+    code, said = rule.command("undelivered", "replay", "refused")
+    assert (code, "column k of rows from before a reset has another type" in said) == (2, True), said
+
+
+@pytest.mark.parametrize(
+    ("types", "problem"),
+    [
+        ({"k": "string", "n": "integer"}, None),
+        ({"k": "string", "n": "long", "more": "string"}, None),
+        ({"k": "long", "n": "long"}, r"column k of .* another type, string, of which a value is no int64 \("),
+        ({"k": "string"}, "the results have no column n any more"),
+    ],
+)
+def test_a_reset_waits_for_rows_that_would_not_fit_its_columns(
+    place: Path, types: dict[str, str], problem: str | None
+) -> None:
+    rule, _ = own(place, on_reset="keep")
+    rule.epoch([event(1, "a", n=1)])
+    schema = retyped(rule, at="timestamp", v="double", **types)
+    retyped(rule, at="timestamp", k="string", v="double", n="long")
+    known = LedgerReader.load(rule.flow.place.ledger)
+    assert known is not None
+    check = partial(check_rest, rule.flow.rule(), rule.flow.place, known, {str(rule.sink.address): schema})
+    if problem is None:
+        return check()
+    with pytest.raises(Refused, match=f"{problem}.*ship the rest with `floodmark relay refused --target plain:Table`"):
+        check()
+    assert rule.relays.ship().code == 0
+    check()
+    return None
 
 
 def test_a_replay_goes_by_the_key_that_the_rule_runs_with(place: Path) -> None:

@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from floodmark.connectors.relay.contents import fitted
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.sinks.outboxes import ASIDE
 from floodmark.core.text.tablenames import about_sink
@@ -92,7 +93,8 @@ class Aside:
         if len(there) != len(ids):
             problem = f"expected {len(ids)} rows that it refused at {self.folder}, found {len(there)}"
             raise HistoryGone(about_sink(self._address, f"{problem}: restore the home"))
-        rows = pa.concat_tables(_as_now(part, self._schema) for part in parts).take([there[one] for one in ids])
+        now = (_as_now(self._address, part, self._schema) for part in parts)
+        rows = pa.concat_tables(now).take([there[one] for one in ids])
         yield from rows.select(columns).to_batches()
 
     def _append(self, parts: list[pa.Table]) -> int:
@@ -154,12 +156,12 @@ class Aside:
             yield
 
 
-def _as_now(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with the columns that the outbox has now: NULL in one that has come since."""
+def _as_now(address: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with the columns that the outbox has now: NULL in one that has come since. Raises WrongColumn."""
     import pyarrow as pa
 
     columns = {
-        field.name: rows[field.name].cast(field.type)
+        field.name: fitted(address, field.name, rows[field.name], field.type)
         if field.name in rows.column_names
         else pa.nulls(rows.num_rows, field.type)
         for field in schema

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from floodmark.connectors.relay.aside import Aside, newest_of
-from floodmark.connectors.relay.contents import size_of
+from floodmark.connectors.relay.contents import check_fits, columns_in, columns_of, size_of, unlike
 from floodmark.connectors.relay.memory import Memory, recall
 from floodmark.core.lifecycle.freshness import lag_with
 from floodmark.core.protocol.places import PREFIX
@@ -18,7 +18,7 @@ from floodmark.core.relay.positions import Position
 from floodmark.core.relay.redeliveries import waiting
 from floodmark.core.rules.kinds import targets
 from floodmark.core.text.durations import SECOND
-from floodmark.errors import HistoryGone, Refused
+from floodmark.errors import HistoryGone, Refused, WrongColumn
 from floodmark.ledger.landings import OUTBOX, LandedTable, app_of
 from floodmark.ledger.ledger import LedgerReader
 
@@ -147,6 +147,40 @@ def check_shipped(rule: Rule, home: Home, ledger: LedgerReader, folders: Collect
                 else f"{problem}. Ship the rest with {ship}, then forget. If the target refuses a row for good, write "
                 "`on_error: dead` at the sink and ship again: the row is set aside, and forget removes it from there"
             )
+
+
+def check_rest(rule: Rule, home: Home, ledger: LedgerReader, schemas: Mapping[str, str]) -> None:
+    """Raise Refused if a target that keeps its rows in a reset has still to get some that its new columns cannot hold.
+
+    schemas: of the results that each target gets from then on, by its address, as Spark's JSON.
+    """
+    for sink in (one for one in targets(rule) if one.on_reset == "keep"):
+        try:
+            _check_rest(sink, home, ledger, schemas[str(sink.address)])
+        except WrongColumn as fault:
+            ship = f"`floodmark relay {rule.rule} --target {sink.label}`"
+            raise Refused(
+                f"{fault}. Target {sink.label} has not got all of them: ship the rest with {ship}, then reset. Or "
+                "write `on_reset: empty` at the sink"
+            ) from fault
+
+
+def _check_rest(sink: Sink, home: Home, ledger: LedgerReader, schema: str) -> None:
+    folder, address = cast("Path", home.outbox(sink)), str(sink.address)
+    left = _pending_or_none(sink, folder, ledger)
+    columns, aside = columns_of(address, schema) if left else (), Aside(address, folder)
+    for one in left:
+        now = [column.name for column in columns_in(address, folder)]
+        rows = aside.rows(one.again, now) if one.again else unlike(folder, one.commit, columns)
+        check_fits(address, rows, columns)
+
+
+def _pending_or_none(sink: Sink, folder: Path, ledger: LedgerReader) -> list[Portion]:
+    """None where no relay can ship to the target before a reset."""
+    try:
+        return list(pending(sink, recall(folder), ledger)) if folder.exists() else []
+    except Refused:
+        return []
 
 
 def refused_by(sink: Sink, home: Home, ledger: LedgerReader | None) -> set[tuple[int, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -16,7 +16,12 @@ from floodmark.ledger.delta import datafiles, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
+NO_RETRY = (
+    ". No retry mends that. Give the column the earlier type in the SQL, and reset the rule; or write `on_reset: "
+    "empty` at the sink, and reset it"
+)
 BATCH = 65_536  # rows in memory at a time
 _SPELT = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 _PLAIN = ("boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
@@ -28,10 +33,14 @@ def columns_in(target: str, folder: Path) -> tuple[Column, ...]:
     table = tables.open_table(str(folder))
     if table is None:
         raise HistoryGone(about_sink(target, f"expected its outbox at {folder}, found none: restore the home"))
-    fields = json.loads(table.schema().to_json())["fields"]
+    return columns_of(target, table.schema().to_json())
+
+
+def columns_of(target: str, schema: str) -> tuple[Column, ...]:
+    """The same, by a table's schema in Spark's JSON."""
     return tuple(
         Column(str(one["name"]), _type(target, str(one["name"]), one["type"]))
-        for one in fields
+        for one in json.loads(schema)["fields"]
         if one["name"] != DELETE_COLUMN
     )
 
@@ -63,16 +72,74 @@ def rows_of(folder: Path, commit: int | None, columns: list[str]) -> Iterator[pa
     Raises HistoryGone if a file, or the log's entry, no longer exists.
     """
     import pyarrow as pa
+
+    for file in _files_of(folder, commit):
+        there = [name for name in columns if name in file.schema_arrow.names]
+        for batch in file.iter_batches(BATCH, columns=there):
+            held = {name: batch.column(name) for name in there}
+            nulls = pa.nulls(batch.num_rows)
+            yield pa.RecordBatch.from_pydict({name: held.get(name, nulls) for name in columns})
+
+
+def _files_of(folder: Path, commit: int | None) -> Iterator[pq.ParquetFile]:
     import pyarrow.parquet as pq
 
     for text in [] if commit is None else datafiles.added_files(str(folder), commit):
-        path = folder / unquote(json.loads(text)["add"]["path"])
-        with pq.ParquetFile(path) as file:
-            there = [name for name in columns if name in file.schema_arrow.names]
-            for batch in file.iter_batches(BATCH, columns=there):
-                held = {name: batch.column(name) for name in there}
-                nulls = pa.nulls(batch.num_rows)
-                yield pa.RecordBatch.from_pydict({name: held.get(name, nulls) for name in columns})
+        with pq.ParquetFile(folder / unquote(json.loads(text)["add"]["path"])) as file:
+            yield file
+
+
+def with_types(target: str, batches: Iterator[pa.RecordBatch], columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+    """The rows with the columns' types, whichever they were written with. Raises WrongColumn as `fitted`."""
+    import pyarrow as pa
+
+    types = _types(columns)
+    for batch in batches:
+        arrays = {name: batch.column(name) for name in batch.schema.names}
+        fit = {name: fitted(target, name, one, types.get(name.lower(), one.type)) for name, one in arrays.items()}
+        yield pa.RecordBatch.from_pydict(fit)
+
+
+def fitted(target: str, name: str, array: Any, kind: pa.DataType, advice: str = NO_RETRY) -> Any:
+    """The values of a column in another type. Raises WrongColumn if one has no value of that type."""
+    import pyarrow as pa
+
+    if array.type == kind:
+        return array
+    try:
+        return array.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as fault:
+        said = str(fault).splitlines()[0]
+        problem = f"column {name} of rows from before a reset has another type, {array.type}, of which a value is no "
+        problem += f"{kind} ({said}){advice}"
+        raise WrongColumn(about_sink(target, problem)) from fault
+
+
+def check_fits(target: str, batches: Iterator[pa.RecordBatch], columns: Sequence[Column]) -> None:
+    """Raise WrongColumn if a row has no value of a column's type, or has a value in a column that is none of these."""
+    types = _types(columns)
+    for batch in batches:
+        for name in (one for one in batch.schema.names if one != DELETE_COLUMN):
+            values = batch.column(name)
+            if name.lower() in types:
+                fitted(target, name, values, types[name.lower()], "")
+            elif values.null_count < len(values):
+                raise WrongColumn(about_sink(target, f"the results have no column {name} any more, and its rows do"))
+
+
+def unlike(folder: Path, commit: int | None, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+    """The rows that the outbox's version `commit` added, of files whose columns are others than these."""
+    types = _types(columns)
+    for file in _files_of(folder, commit):
+        if any(types.get(one.name.lower()) != one.type for one in file.schema_arrow if one.name != DELETE_COLUMN):
+            yield from file.iter_batches(BATCH)
+
+
+def _types(columns: Sequence[Column]) -> dict[str, pa.DataType]:
+    """Arrow's types of columns, by their names in small letters."""
+    from floodmark.connectors.sources.python.rows import schema_of
+
+    return {field.name.lower(): field.type for field in schema_of(columns)}
 
 
 def without(batches: Iterator[pa.RecordBatch], left_out: Collection[int]) -> Iterator[pa.RecordBatch]:

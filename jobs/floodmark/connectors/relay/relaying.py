@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.relay.aside import Aside, Refusal
-from floodmark.connectors.relay.contents import columns_in, picked, rows_of, without
+from floodmark.connectors.relay.contents import columns_in, picked, rows_of, with_types, without
 from floodmark.connectors.relay.memory import recall, remember, remember_fault, remember_shipped
 from floodmark.connectors.relay.unfit import fit_rows, unfit_rows
 from floodmark.core.protocol.crashpoints import reach
@@ -334,6 +334,7 @@ class Relay:
         columns = [column.name for column in self._layout.columns]
         columns += [DELETE_COLUMN] if self._layout.key else []
         found = self._aside.rows(one.again, columns) if one.again else rows_of(self._folder, one.commit, columns)
+        found = with_types(self._target.address, found, self._layout.columns)
         return without(found, left_out) if left_out else found
 
 

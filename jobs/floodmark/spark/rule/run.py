@@ -18,6 +18,7 @@ from floodmark.connectors.planning import checkpoint
 from floodmark.connectors.planning.rewrites import deferred, rewrites
 from floodmark.connectors.ports.registry import sinks
 from floodmark.connectors.preflight import check_without_jvm
+from floodmark.connectors.relay.backlogs import check_rest
 from floodmark.core.lifecycle.abandoning import abandonable
 from floodmark.core.lifecycle.backfills import Interval, as_computed, holds, is_still_valid
 from floodmark.core.lifecycle.life import check_living, refuse_rebuilt
@@ -133,9 +134,7 @@ class RuleRun:
             ledger = self._open_ledger(known)
             generation.refuse_adopted(self._rule, self._home, keep_output)
             session, plan = analyse(self._root, self._rule, self._home, None)
-            if keep_output:
-                check_partitions(plan.rule)
-                check_columns(session, plan)
+            _check_columns(session, plan, self._home, ledger, keep_output)
             generation.start_change(ledger, self._rule.rule, keep_output)
             generation.finish_change(session, plan, self._home, ledger)
             self._report.head = ledger.head
@@ -329,3 +328,13 @@ def _computed(session: SparkSession, plan: Plan, home: Home, head: Head, interva
         interval = sessions.requested(session, plan, home, head, interval)
     compute = bykey.compute if has_keys(plan.rule) else backfilling.compute
     return compute(session, plan, home, head, interval)
+
+
+def _check_columns(session: SparkSession, plan: Plan, home: Home, ledger: Ledger, keep_output: bool) -> None:
+    """Check before a reset that sinks, and targets which have still to get rows, fit the columns of the results."""
+    if keep_output:
+        check_partitions(plan.rule)
+        check_columns(session, plan)
+    else:
+        schemas = {address: plan.layout(address).columns.json() for address in plan.sinks}
+        check_rest(plan.rule, home, ledger, schemas)
