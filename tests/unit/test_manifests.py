@@ -42,7 +42,7 @@ def manifest(number: int, first: int = 0, *files: Listed) -> Manifest:
     return Manifest(number, first, Position("x", 1, "t", number, number, "h"), files, "k STRING", AT)
 
 
-def listed(number: int, attempt: str = "a") -> Listed:
+def listed(number: int, attempt: str = "0a1b2c3d") -> Listed:
     return Listed(data_name(number, "csv"), staged_name(number, attempt, "csv"), 1, 2, "0f")
 
 
@@ -60,14 +60,39 @@ def test_what_is_no_manifest_is_refused(text: str) -> None:
 
 
 def test_what_counts_gets_its_name_and_what_does_not_is_removed() -> None:
-    lost, live, unknown = staged_name(5, "b", "csv"), staged_name(7, "a", "csv"), "mine.csv"
-    names = [listed(6).staged, listed(5).name, lost, live, unknown, data_name(2, "csv"), staged_name(1, "a", "csv")]
+    lost, live, unknown = staged_name(5, "4e5f6789", "csv"), staged_name(7, "0a1b2c3d", "csv"), "mine.csv"
+    names = [
+        listed(6).staged,
+        listed(5).name,
+        lost,
+        live,
+        unknown,
+        data_name(2, "csv"),
+        staged_name(1, "0a1b2c3d", "csv"),
+    ]
     assert list(moves(names, manifest(6, 3), [listed(6), listed(5)])) == [
-        Move(staged_name(1, "a", "csv"), None),
+        Move(staged_name(1, "0a1b2c3d", "csv"), None),
         Move(lost, None),
         Move(listed(6).staged, listed(6).name),
         Move(data_name(2, "csv"), None),
     ]
+
+
+FOREIGN = (
+    ".000000000001.csv.crc", ".000000000001.csv.Xy12Qz", ".000000000001-0a1b2c3d.csv.crc", ".000000000001-xy.csv",
+    ".1.swp", ".1", "000000000001.csv.gz", "000000000001.tmp", "1.csv",
+)  # fmt: skip
+
+
+def test_files_of_other_programs_stay_as_they_are(tmp_path: Path) -> None:
+    """Of Hadoop, rsync, an editor: they are no reason to stop, nor ours to remove."""
+    folder, data = Folder("files:///x", str(tmp_path)), tmp_path / "data"
+    folder.make()
+    for name in FOREIGN:
+        (data / name).touch()
+    (data / data_name(1, "csv")).mkdir()
+    folder.tidy(manifest(2, 2))
+    assert {one.name for one in data.iterdir()} == {*FOREIGN, data_name(1, "csv")}
 
 
 def test_a_manifest_is_put_once(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def manifest(number: int, first: int = 0, *files: Listed) -> Manifest:
 
 
 def listed(number: int) -> Listed:
-    return Listed(data_name(number, "csv"), staged_name(number, "a", "csv"), 1, 2, "s")
+    return Listed(data_name(number, "csv"), staged_name(number, "0a1b2c3d", "csv"), 1, 2, "s")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from floodmark.core.relay.positions import Position
 
 DATA, MANIFESTS = "data", "manifests"  # folders
 _WIDTH = 12  # of numbers in names, so that the order of names is theirs
+_ATTEMPT = 8  # hex digits
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,17 @@ def staged_name(number: int, attempt: str, suffix: str) -> str:
     return f".{number:0{_WIDTH}}-{attempt}.{suffix}"
 
 
+def staged_in(names: Collection[str]) -> set[int]:
+    """The numbers of the staged files among file names."""
+    return {number for number, staged in filter(None, map(_parsed, names)) if staged}
+
+
+def _parsed(name: str) -> tuple[int, bool] | None:
+    """The number in the name of a data file, and whether it is staged. None: it is no file of ours."""
+    found = re.fullmatch(rf"(?:(\d{{{_WIDTH}}})|\.(\d{{{_WIDTH}}})-[0-9a-f]{{{_ATTEMPT}}})\.(parquet|json|csv)", name)
+    return None if found is None else (int(found[1] or found[2]), found[1] is None)
+
+
 @dataclass(frozen=True)
 class Move:
     """What is to be done with a file of the data folder: rename it to `to`; None: remove it."""
@@ -87,17 +99,19 @@ class Move:
 
 
 def moves(names: Collection[str], newest: Manifest, listed: Collection[Listed]) -> Iterator[Move]:
-    """What a relay tidies up in the data folder. `names`: of its files; `listed`: of manifests that still count.
+    """What a relay tidies up in the data folder. `names`: of its files; `listed`: of manifests that still count. Files
+    of other programs stay.
 
     A staged file gets its name once its manifest is there. One that lost its number to another relay is removed, and so
     is what a reset took away. A staged file with a number that no manifest has yet may be one that a relay now writes.
     """
     ours = {one.staged: one.name for one in listed}
     for name in sorted(names):
-        found = re.match(rf"(\.?)(\d{{{_WIDTH}}})[-.]", name)
-        if found is None or int(found[2]) > newest.number:
+        found = _parsed(name)
+        if found is None or found[0] > newest.number:
             continue
-        if found[1] and name in ours:
+        number, staged = found
+        if staged and name in ours:
             yield Move(name, ours[name])
-        elif found[1] or int(found[2]) < newest.first:
+        elif staged or number < newest.first:
             yield Move(name, None)

@@ -16,6 +16,7 @@ from floodmark.core.relay.manifests import (
     manifest_name,
     moves,
     numbers_in,
+    staged_in,
 )
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import Fenced, LedgerBroken, Refused, TableBroken
@@ -79,9 +80,8 @@ class Folder:
     def tidy(self, newest: Manifest) -> None:
         """Give files that count their names, and remove what does not. Another relay may do the same."""
         names = self.place.names(DATA)
-        staged = {int(name[1:].partition("-")[0]) for name in names if name.startswith(".") and name[1:2].isdigit()}
         listed = [
-            one for number in sorted(staged) if newest.first <= number <= newest.number
+            one for number in sorted(staged_in(names)) if newest.first <= number <= newest.number
             for one in self.manifest(number).files
         ]  # fmt: skip
         for move in moves(names, newest, listed):

@@ -81,7 +81,8 @@ class LocalPlace:
 
     def names(self, folder: str) -> list[str]:
         try:
-            return [file.name for file in (self._root / folder).iterdir()]
+            with os.scandir(self._root / folder) as found:
+                return [one.name for one in found if one.is_file()]
         except FileNotFoundError:
             return []
 
