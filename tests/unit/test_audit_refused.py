@@ -91,7 +91,7 @@ class Delivered:
         has = Has(dict(zip(POSITION, values, strict=True)), held)
         self.undelivered.clear()
         log, aside = read_table(str(self.folder)), read_table(str(self.folder.with_name("undelivered")))
-        books = Books(self.rows, log, aside, self.forgot)
+        books = Books(self.rows, log, [aside], self.forgot)
         return list(TargetCheck(TABLE, self.text, "l", lambda _: has, lambda: books).findings(self.undelivered))
 
 

@@ -55,7 +55,7 @@ def found(place: Path, held: list[tuple[str, int]], qos: int = 2, on_reset: str 
     position = {"ledger": LEDGER, "generation": 2, "token": "t", "epoch": 1, "seq": last.seq, "hash": last.hash}
     sink = {"address": ADDRESS, "qos": qos}
     log, none = read_table(str(place)), read_table(str(place / "undelivered"))
-    books, holding = Books(rows, log, none), Holding(position, held)
+    books, holding = Books(rows, log, [none]), Holding(position, held)
     return [one.what for one in TargetCheck(TABLE, sink, LEDGER, lambda _: holding, lambda: books).findings({})]
 
 
@@ -109,7 +109,7 @@ def test_rows_that_a_reset_has_left_are_judged_by_the_text_of_then(
         last = rows[upto - 1]
         at = {"ledger": LEDGER, "generation": last.generation, "token": "t", "epoch": last.epoch, "seq": upto}
         where, none = {**at, "hash": last.hash}, read_table(str(place / "undelivered"))
-        holding, books = Holding(where, held), Books(rows, read_table(str(place)), none)
+        holding, books = Holding(where, held), Books(rows, read_table(str(place)), [none])
         told = TargetCheck(TABLE, sink, LEDGER, lambda _, h=holding: h, lambda b=books: b).findings({})
         found = [one.what for one in told]
         assert len(found) == len(expected)
@@ -143,7 +143,7 @@ class Shipping:
         self.rows.append(row(len(self.rows) + 1, 1, len(self.rows), tables={TABLE: written}))
 
     def books(self) -> Books:
-        return Books(list(self.rows), read_table(str(self.place)), read_table(str(self.place / "undelivered")))
+        return Books(list(self.rows), read_table(str(self.place)), [])
 
     def ask(self, _: Any) -> Held:
         if self.ships(self.asked):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -236,7 +237,9 @@ def _of_targets(
 
 def _books(found: logreader.LedgerRead, root: str, outbox: str, address: str) -> Books:
     """As they are now. The ledger comes last: a forget is announced there before an outbox loses rows to it."""
-    refused = logreader.read_table(f"{root}/{outbox}".replace("/outbox/", "/undelivered/"))
+    aside = Path(f"{root}/{outbox}".replace("/outbox/", "/undelivered/"))
+    older = sorted(one for one in aside.parent.glob(f"{glob.escape(aside.name)}-until-*") if one.is_dir())
+    refused = [logreader.read_table(str(one)) for one in (*older, aside)]
     log, now = logreader.read_table(address), logreader.read_ledger(f"{root}/ledger")
     rows = [*found.rows, *(one for one in (now.rows if now else ()) if one.seq > len(found.rows))]
     return Books(rows, log, refused, forgot_in(Story(rows).generations, outbox))

@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from floodmark.audit.content.content import differences
 from floodmark.audit.content.joined import total
-from floodmark.audit.content.rowhash import digest, row_hashes
+from floodmark.audit.content.rowhash import digest
 from floodmark.audit.delivered.asides import Aside, aside_in
+from floodmark.audit.delivered.columns import Columns
 from floodmark.audit.delivered.portions import Delivery, Portion, Undecided, as_shipped, delivered_by, is_under_way
-from floodmark.audit.delivered.replay import Replay
+from floodmark.audit.delivered.replay import Replay, plain
 from floodmark.audit.effects.sinktables import Sink
 from floodmark.audit.evidence import Finding, Row, TableLog
 from floodmark.audit.ledger.forgets import Forget
@@ -45,12 +46,12 @@ Targets = Callable[[Sink], Held]
 
 @dataclass(frozen=True)
 class Books:
-    """What the home says of a target: the rows of the ledger; the log of its outbox, and of the rows that it refused.
+    """What the home says of a target: the rows of the ledger; the logs of its outbox, and of the rows that it refused.
     forgot: the newest forget that has removed rows of the two."""
 
     rows: Sequence[Row]
     log: TableLog
-    refused: TableLog
+    refused: Sequence[TableLog]
     forgot: Forget | None = None
 
 
@@ -109,8 +110,9 @@ class TargetCheck:
             )
         then = as_shipped(self.sink, found.portions)
         rows = list((held if then == self.sink else self.targets(then)).rows())
-        aside = aside_in(books.refused)
-        whats = list(_differing(then, books.log, found.portions, rows, aside))
+        columns = Columns(books.log.types)
+        aside = aside_in(books.refused, columns)
+        whats = list(_differing(then, books.log, found.portions, rows, aside, columns))
         return len(aside.undelivered(found.portions)), whats
 
     def _undecided(self, fault: Exception) -> Finding:
@@ -130,7 +132,12 @@ def _misplaced(position: Mapping[str, Any] | None, rows: Sequence[Row], ledger: 
 
 
 def _differing(
-    sink: Sink, log: TableLog, shipped: Sequence[Portion], found: Sequence[pa.RecordBatch], aside: Aside
+    sink: Sink,
+    log: TableLog,
+    shipped: Sequence[Portion],
+    found: Sequence[pa.RecordBatch],
+    aside: Aside,
+    columns: Columns,
 ) -> Iterator[str]:
     """Rows that the target lacks, and rows that it has too much."""
     lost = [one for portion in shipped for one in portion.again if one not in aside.places]
@@ -141,13 +148,13 @@ def _differing(
     if not _can_replay(log, shipped):
         yield from _by_sums(sink, shipped, found, aside)
         return
-    columns = [one.backfill["column"] for one in shipped if one.backfill and one.backfill["column"]]
-    replay = Replay(sink, log, aside, columns[0] if columns else None)
+    by = [one.backfill["column"] for one in shipped if one.backfill and one.backfill["column"]]
+    replay = Replay(sink, log, aside, columns, by[0] if by else None)
     for one in shipped:
         replay.apply(one)
     if replay.foreign:
         yield f"{replay.foreign} rows that it refused are none of its outbox: somebody changed their table"
-    there = Counter(int(one) for batch in found for one in row_hashes(batch, computed=False))
+    there = Counter(one for batch in found for one in plain(columns.of(pa.Table.from_batches([batch]))))
     wanted = replay.hashes()
     lacking, more = sum((wanted - there).values()), sum((there - wanted).values())
     doubled = sum(count for one, count in (there - wanted).items() if one in wanted)
@@ -180,5 +187,10 @@ def _by_sums(sink: Sink, shipped: Sequence[Portion], found: Sequence[pa.RecordBa
             yield f"it holds other rows than the ledger says ({known['rows']} rows, found 0)"
         return
     said = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
+    if said and known["rows"] == rows.num_rows and len({one.generation for one in shipped}) > 1:
+        raise Undecided(
+            "its rows cannot be compared: a reset left them, and may have changed a column's type, and the outbox no "
+            "longer has all of them (`outbox: {keep: ...}`)"
+        )
     if said:
         yield f"it holds other rows than the ledger says ({said})"

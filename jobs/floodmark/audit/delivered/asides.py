@@ -8,7 +8,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from floodmark.audit.content.content import rows_of
+from floodmark.audit.content.content import GONE, rows_of
+from floodmark.audit.delivered.columns import Columns
 from floodmark.audit.delivered.portions import Id, Portion
 from floodmark.audit.evidence import TableLog
 from floodmark.audit.logreader import store_of
@@ -47,9 +48,7 @@ class Aside:
         return sorted(one for one in self.places if one[0] in seqs and one not in again)
 
 
-def aside_in(log: TableLog) -> Aside:
-    if log.id is None:
-        return Aside()
-    store = store_of(log.address)
-    parts = [rows_of(store, path, log) for path in log.live]
+def aside_in(logs: Sequence[TableLog], columns: Columns) -> Aside:
+    """Those of all undelivered tables of a target: it gets another one where a column has another type."""
+    parts = [columns.of(rows_of(store_of(log.address), path, log), (GONE, *ASIDE)) for log in logs for path in log.live]
     return Aside(pa.concat_tables(parts, promote_options="default") if parts else None)

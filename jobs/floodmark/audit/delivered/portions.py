@@ -25,6 +25,7 @@ class Portion:
     rows that the target refused, in place of the outbox's. terms: by TERMS, of the text by which it was written."""
 
     seq: int
+    generation: int
     written: Mapping[str, Any] | None
     backfill: Mapping[str, Any] | None
     again: tuple[Id, ...] = ()
@@ -93,7 +94,8 @@ def _portions(table: str, rows: Sequence[Row]) -> tuple[int, list[Portion]]:
         backfill = body if row.kind == "backfill" else backfill
         again = body.get("redelivery") if row.kind == "life" else None
         if again is not None and again["target"] == table:
-            found.append(Portion(row.seq, None, None, tuple((seq, number) for seq, number in again["rows"]), terms))
+            refused = tuple((seq, number) for seq, number in again["rows"])
+            found.append(Portion(row.seq, row.generation, None, None, refused, terms))
         if row.kind not in ("commit", "backfilled"):
             continue
         begins = row.kind == "commit" and row.epoch == 0
@@ -103,7 +105,8 @@ def _portions(table: str, rows: Sequence[Row]) -> tuple[int, list[Portion]]:
             found, emptied = [], row.seq
         written = body["tables"].get(table)
         if written is not None:
-            found.append(Portion(row.seq, written, backfill if row.kind == "backfilled" else None, terms=terms))
+            of = backfill if row.kind == "backfilled" else None
+            found.append(Portion(row.seq, row.generation, written, of, terms=terms))
     return emptied, found
 
 

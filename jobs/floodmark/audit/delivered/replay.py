@@ -13,6 +13,7 @@ import pyarrow as pa
 from floodmark.audit.content.content import GONE, rows_of
 from floodmark.audit.content.rowhash import row_hashes
 from floodmark.audit.delivered.asides import Aside
+from floodmark.audit.delivered.columns import Columns
 from floodmark.audit.delivered.portions import Portion
 from floodmark.audit.effects.sinktables import Sink
 from floodmark.audit.evidence import TableLog
@@ -24,12 +25,13 @@ class Replay:
     """The rows that a target has to hold, from its outbox's files. Each is (hash, time, order), by key or number.
 
     time: in the column by which backfills replace, in microseconds. order: of two rows with one key the larger stays.
-    foreign: refused rows that are not those of the outbox.
+    columns: in which they are read back. foreign: refused rows that are not those of the outbox.
     """
 
     sink: Sink
     log: TableLog
     aside: Aside
+    columns: Columns
     column: str | None = None  # the one by which backfills replace
     held: dict[Any, tuple[int, int | None, Any]] = field(default_factory=dict)
     count: int = 0
@@ -57,7 +59,7 @@ class Replay:
         """The rows but for some that were refused. `first`: the number of the first row."""
         places = [number - first for number in numbers]
         ours, noted = table.take(places), self.aside.rows([(seq, number) for number in numbers])
-        self.foreign += sum(a != b for a, b in zip(_plain(ours), _plain(noted), strict=True))
+        self.foreign += sum(a != b for a, b in zip(plain(self.columns.of(ours)), plain(noted), strict=True))
         return table.filter(pa.array([place not in set(places) for place in range(table.num_rows)]))
 
     def _brought(self, one: Portion) -> Iterator[pa.Table]:
@@ -80,9 +82,9 @@ class Replay:
 
     def _add(self, table: pa.Table, whole: bool) -> None:
         marks = table[GONE].to_pylist() if GONE in table.column_names else [False] * table.num_rows
-        rows = table.drop_columns([GONE]) if GONE in table.column_names else table
-        hashes = [int(one) for batch in rows.to_batches() for one in row_hashes(batch, computed=False)]
-        keys, times, orders = self._keys(rows), self._times(rows), self._orders(rows)
+        rows, now = (table.drop_columns([GONE]) if GONE in table.column_names else table), self.columns.of(table, ())
+        keys, times, orders = self._keys(now), self._times(rows), self._orders(rows)
+        hashes = plain(now)
         for key, hashed, at, order, gone in zip(keys, hashes, times, orders, marks, strict=True):
             if gone:
                 self.held.pop(key, None)
@@ -96,7 +98,7 @@ class Replay:
             return list(range(self.count - rows.num_rows, self.count))
         wanted = {name.lower() for name in self.sink["key"]}
         keys = rows.select([name for name in rows.column_names if name.lower() in wanted])
-        return [int(one) for batch in keys.to_batches() for one in row_hashes(batch, computed=False)]
+        return plain(keys)
 
     def _times(self, rows: pa.Table) -> list[int | None]:
         wanted = (self.column or "").lower()
@@ -117,7 +119,7 @@ class Replay:
         return [tuple((one is not None, _comparable(one)) for one in row) for row in zip(*columns, strict=True)]
 
 
-def _plain(table: pa.Table) -> list[int]:
+def plain(table: pa.Table) -> list[int]:
     """A hash of each row."""
     return [int(one) for batch in table.to_batches() for one in row_hashes(batch, computed=False)]
 
