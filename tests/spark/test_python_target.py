@@ -201,7 +201,7 @@ def test_a_home_without_its_position_is_named(shop: Shop) -> None:
             "posts.py",
             "batch, token):",
             "batch):",
-            "sinks[0].python.class: posts.py:10: expected a plain method apply",
+            "sinks[0].python.class: posts.py:17: expected a plain method apply",
             2,
         ),
         (RULE, "path: ${SHOP_ROWS}", "place: x", "expected `settings` that Store.__init__ takes, found place", 2),

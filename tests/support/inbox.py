@@ -16,11 +16,20 @@ from support.snippets import CHECKOUT, of_page
 # The classes that the page shows: one that posts rows to this server, and one that stores them with the position.
 CLASSES = [one.text for one in of_page(CHECKOUT / "docs/reference/own-target.md") if one.kind == "python"][:2]
 
+BROKEN = {
+    "cuts the status": b"HTTP/1.1 20",
+    "cuts the headers": b"HTTP/1.1 200 OK\r\nContent-Le",
+    "cuts after a header": b"HTTP/1.1 200 OK\r\nServer: inbox\r\n",
+    "cuts the answer": b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
+    "cuts a chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{}",
+    "is no HTTP": b"\xff\xfe\r\n",
+}  # what it sends before it closes the connection; it has not taken the rows
+
 
 @dataclass
 class Inbox:
-    """`faults`: what goes wrong with the next requests, one each. received: rows of all requests whose work was done,
-    also of repeated ones; rows: without these."""
+    """`faults`: what goes wrong with the next requests, one each; a number is the status of a redirect. received: rows
+    of all requests whose work was done, also of repeated ones; rows: without these."""
 
     url: str = ""
     faults: list[str] = field(default_factory=list)
@@ -75,6 +84,13 @@ def _handler(inbox: Inbox) -> type[BaseHTTPRequestHandler]:
                 return self.send_error(422, "a row is not as it should be")
             if wrong == "fails":
                 return self.send_error(503)
+            if wrong in BROKEN:
+                _ = self.wfile.write(BROKEN[wrong])
+                return None
+            if wrong == "is busy":
+                return self._answer(429, "Retry-After", "1")
+            if wrong.isdecimal():
+                return self._answer(int(wrong), "Location", f"{inbox.url}/elsewhere")
             inbox.take(self.path, self.headers["Idempotency-Key"], json.loads(body))
             if wrong == "delays":
                 _ = inbox.closing.wait(1)  # longer than the client does
@@ -82,6 +98,15 @@ def _handler(inbox: Inbox) -> type[BaseHTTPRequestHandler]:
                 self.send_response(204)
                 self.end_headers()
             return None
+
+        def do_GET(self) -> None:
+            """A page for people, such as that for a login."""
+            self._answer(200, "Content-Length", "0")
+
+        def _answer(self, status: int, header: str, value: str) -> None:
+            self.send_response(status)
+            self.send_header(header, value)
+            self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
             """No lines in the tests' output."""
