@@ -28,7 +28,7 @@ from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.core.rules.sinks.delivery import delivery
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import columns_of
-from floodmark.errors import Fenced, LedgerBroken, RuleInvalid
+from floodmark.errors import Fenced, LedgerBroken, Refused, RuleInvalid
 from floodmark.testing import check_target
 
 RULE = """\
@@ -165,6 +165,14 @@ def test_a_batch_has_the_results_and_the_token_of_each_row() -> None:
         {"k": None, "n": 2, DELETE_COLUMN: True, "_floodmark_row": "x/3/1"},
         {"k": None, "n": None, DELETE_COLUMN: False, "_floodmark_row": "x/3/2"},
     ]
+
+
+def test_a_class_that_gains_rows_has_them_once_the_rule_has_run(load: Callable[[str, str], Rule]) -> None:
+    """The auditor takes its text from the ledger."""
+    text = RULE.replace("own:Own, connection: shop}", "own:Own}, qos: 1")
+    target = target_of(load(text, AGAIN).sinks[0], None)
+    with pytest.raises(Refused, match=r"found none\. Add it, then run the rule"):
+        list(target.read_back(Layout(columns_of("k STRING"))))
 
 
 TELLS = """\

@@ -51,7 +51,10 @@ class _Own(Target):
     def read_back(self, layout: Layout) -> Iterator[pa.RecordBatch]:
         """Raises Refused for a class without `rows()`."""
         if not self._author.has("rows"):
-            raise Refused(about_sink(self.address, "expected a method rows() of the class, found none: add it"))
+            problem = (
+                "expected a method rows() of the class, found none. Add it, then run the rule: the audit takes the "
+            )
+            raise Refused(about_sink(self.address, f"{problem}class from the ledger, as of the newest epoch"))
         yield from self._author.rows(layout.columns, method="rows").to_batches()
 
     def _give(self, one: Operation, layout: Layout, *given: Any) -> None:
