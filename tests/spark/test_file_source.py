@@ -157,6 +157,21 @@ def test_parquet_with_columns_missing_and_wider(spark: SparkSession, folder: Pat
     ]  # fmt: skip
 
 
+def test_parquet_columns_of_nothing_but_null_have_no_type(spark: SparkSession, folder: Path) -> None:
+    """As pandas writes a column of None. Spark takes it for numbers."""
+    for name, values in (("a", pa.array(["x"])), ("b", pa.nulls(1))):
+        table = pa.table({"n": pa.array([1.5]) if name == "a" else pa.nulls(1), "K": values, "more": pa.nulls(1)})
+        parquet.write_table(table, folder / f"{name}.parquet")
+    parquet.write_table(pa.table({"k": ["y"], "n": pa.nulls(1)}), folder / "c.parquet")
+    found = read(spark, folder, format="parquet", schema="k STRING, n DOUBLE")
+    assert sorted((row.k or "", row.n) for row in found) == [("", None), ("x", 1.5), ("y", None)]
+    for path in folder.iterdir():
+        path.unlink()
+    parquet.write_table(pa.table({"k": pa.array([[], None], pa.list_(pa.null()))}), folder / "d.parquet")
+    with pytest.raises(WrongColumn, match=r"expected PARQUET in .*d\.parquet.*k has no type where all of its values"):
+        read(spark, folder, format="parquet", schema="k ARRAY<STRING>")
+
+
 def test_avro_with_columns_missing_and_wider_in_blocks_of_any_codec(spark: SparkSession, folder: Path) -> None:
     schema = {"type": "record", "name": "R", "fields": [
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}, {"name": "n", "type": "long"},

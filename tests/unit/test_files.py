@@ -435,6 +435,19 @@ def test_columns_of_parquet_are_those_of_the_first_file_and_others_must_fit(tmp_
         dropped.read()
 
 
+def test_a_parquet_column_of_nothing_but_null_fits_any_type_and_none_can_be_found_in_it(tmp_path: Path) -> None:
+    table = pa.table({"n": pa.nulls(1), "k": ["a"]})
+    dropped = Dropped(tmp_path, format="parquet", schema=None)
+    parquet.write_table(table, dropped.root / "a.parquet")
+    with pytest.raises(WrongColumn, match=r"a\.parquet.*n has no type where all of its values are NULL"):
+        dropped.source.columns()
+    (tmp_path / "more").mkdir()
+    dropped = Dropped(tmp_path / "more", format="parquet", schema="n DOUBLE, k STRING")
+    dropped.begin()
+    parquet.write_table(table, dropped.root / "a.parquet")
+    assert dropped.read() == ["a.parquet"]
+
+
 @pytest.mark.parametrize(
     ("said", "text", "columns"),
     [

@@ -30,7 +30,8 @@ ALONE = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 @dataclass(frozen=True)
 class Records:
     """What files hold. `options`: for Spark's reader. `columns`: in the files; `folders`: in names of folders. `plain`:
-    whether each line of JSON is an object alone. `head`: the schema of Avro in the head of each."""
+    whether each line of JSON is an object alone. `head`: the schema of Avro in the head of each. `untyped`: columns, in
+    lower case, that have no type in Parquet, and no value."""
 
     format: str
     options: Mapping[str, str]
@@ -38,6 +39,7 @@ class Records:
     folders: tuple[Declared, ...]
     plain: bool = False
     head: str = ""
+    untyped: frozenset[str] = frozenset()
 
     @property
     def is_text(self) -> bool:
@@ -62,23 +64,33 @@ def rows_of(
     paths: Sequence[str],
     plain: Collection[str] = (),
     heads: Mapping[str, str] = {},
+    untyped: Mapping[str, frozenset[str]] = {},
 ) -> DataFrame:
     """The records of files, with their columns, those of folders, and MALFORMED where records can be malformed.
 
     root: the address of their folder. paths: below it. plain: of them, files of JSON whose lines are objects alone.
-    heads: the schemas in the heads of files of Avro, if there is a `Records.record`.
+    heads: the schemas in the heads of files of Avro, if there is a `Records.record`. untyped: see `Records.untyped`.
     """
     if not paths:
         return _none(spark, records)
-    parts: dict[tuple[bool, str], list[str]] = {}
+    names = frozenset(one.name.lower() for one in records.columns)
+    parts: dict[tuple[bool, str, frozenset[str]], list[str]] = {}
     for one in paths:
-        parts.setdefault((one in plain, heads.get(one, "")), []).append(one)
-    found = [_rows(spark, replace(records, plain=kind[0], head=kind[1]), root, part) for kind, part in parts.items()]
+        parts.setdefault((one in plain, heads.get(one, ""), names.intersection(untyped.get(one, ()))), []).append(one)
+    found = [
+        _rows(spark, replace(records, plain=kind[0], head=kind[1], untyped=kind[2]), root, part)
+        for kind, part in parts.items()
+    ]
     return reduce(DataFrame.unionAll, found)
 
 
 def _rows(spark: SparkSession, records: Records, root: str, paths: Sequence[str]) -> DataFrame:
-    read = [F.col(_quoted(one.name)) for one in records.columns]
+    read = [
+        F.lit(None).cast(str(one.type)).alias(one.name)
+        if one.name.lower() in records.untyped
+        else F.col(_quoted(one.name))
+        for one in records.columns
+    ]
     path, record = _path(root), records.record
     folders = {one: _folder(path, one) for one in records.folders}
     cast = [folder.try_cast(str(one.type)).alias(one.name) for one, folder in folders.items()]

@@ -68,6 +68,18 @@ def head_of(what: str, said: WrittenFiles, file: Content) -> str:
         return schema_of_file(content)
 
 
+def untyped_columns(what: str, said: WrittenFiles, file: Content) -> frozenset[str]:
+    """Columns of a Parquet file that have no type, as pandas writes those with nothing but NULL. In lower case.
+
+    Spark takes them for numbers, and fails on any other type.
+    """
+    import pyarrow as pa
+    from pyarrow.parquet import read_schema
+
+    with _named(what, said, file), file.open() as content:
+        return frozenset(one.name.lower() for one in read_schema(content) if pa.types.is_null(one.type))
+
+
 def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file: Content, whole: bool) -> None:
     """Raise WrongColumn if a file has other columns than the stream, as far as its first bytes tell.
 
@@ -129,7 +141,7 @@ def _named(what: str, said: WrittenFiles, file: Content) -> Iterator[None]:
 
 
 def _own(said: WrittenFiles, file: Content, wanted: Container[str] | None = None) -> tuple[Column, ...]:
-    """`wanted`: names in lower case; what a Parquet file has beside them may be of any type."""
+    """`wanted`: names in lower case; what a Parquet file has beside them may be of any type, and they may have none."""
     with file.open() as content:
         return columns_of_file(content) if said.format == "avro" else _in_footer(content, wanted)
 
@@ -142,8 +154,20 @@ def _in_footer(content: BinaryIO, wanted: Container[str] | None) -> tuple[Column
         old_times = {one.name for one in found.schema if one.physical_type == "INT96"}
         schema = found.schema_arrow
     utc = pa.timestamp("us", tz="UTC")  # Spark's older type of times is an instant
-    read = (one for one in schema if wanted is None or one.name.lower() in wanted)
-    return _declared(pa.schema([one.with_type(utc) if one.name in old_times else one for one in read]))
+    read = [one for one in schema if wanted is None or (one.name.lower() in wanted and not pa.types.is_null(one.type))]
+    untyped = next((one.name for one in read if _lacks_a_type(one.type)), None)
+    if untyped is not None:
+        raise ValueError(
+            f"{untyped} has no type where all of its values are NULL; declare the columns with `schema`, or write the "
+            "file with a type for it"
+        )
+    return _declared(pa.schema(one.with_type(utc) if one.name in old_times else one for one in read))
+
+
+def _lacks_a_type(kind: Any) -> bool:
+    import pyarrow.types as t
+
+    return bool(t.is_null(kind)) or any(_lacks_a_type(kind.field(i).type) for i in range(kind.num_fields))
 
 
 _OWN = ("parquet", "avro")  # formats whose files have a schema
@@ -151,7 +175,7 @@ _OWN = ("parquet", "avro")  # formats whose files have a schema
 
 def _declared(schema: pa.Schema) -> tuple[Column, ...]:
     """The columns of an Arrow schema. Raises ValueError for names or types that rules cannot read."""
-    return columns_of(", ".join(f"`{one.name}` {_ddl(one.type)}" for one in schema))
+    return columns_of(", ".join(f"`{one.name}` {_ddl(one.type)}" for one in schema)) if len(schema) else ()
 
 
 def _ddl(kind: Any) -> str:

@@ -285,11 +285,14 @@ class FilesSource(Stepped):
 
 def _looks(
     what: str, said: WrittenFiles, folder: Folder, records: Records, paths: Sequence[str]
-) -> tuple[set[str], dict[str, str]]:
-    """What is read of files before Spark does: which are plain JSON, and the heads of Avro that `records` needs."""
+) -> tuple[set[str], dict[str, str], dict[str, frozenset[str]]]:
+    """What is read of files before Spark does: which are plain JSON, the heads of Avro that `records` needs, and the
+    columns of Parquet without a type."""
     wanted = paths if records.record is not None else ()
     heads = {one: schemas.head_of(what, said, folder.content(one)) for one in wanted}
-    return _plain(said, folder, paths), heads
+    footed = paths if said.format == "parquet" else ()
+    untyped = {one: schemas.untyped_columns(what, said, folder.content(one)) for one in footed}
+    return _plain(said, folder, paths), heads, untyped
 
 
 def _plain(said: WrittenFiles, folder: Folder, paths: Sequence[str]) -> set[str]:
