@@ -140,6 +140,45 @@ def test_a_quote_in_a_csv_value_is_doubled_unless_the_rule_says_otherwise(spark:
     assert [row.k for row in read(spark, folder, format="csv", schema="k STRING, n INT", escape="\\")] == ['a "b"']
 
 
+QUOTED = 'x,"a\n"b",1\n"c"",2\n"d,""e""",3\n"f"g,4\nh"i,5\n"j",6,"\n,"7\n"",8\n  \n\x01,9\n'
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+@pytest.mark.parametrize("header", [False, True])
+def test_a_csv_line_whose_quote_is_not_closed_is_malformed(
+    spark: SparkSession, folder: Path, name: str, header: bool
+) -> None:
+    content = (("k,n\n" if header else "") + QUOTED).encode()
+    (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    found = read(spark, folder, format="csv", schema="k STRING, n INT", header=header)
+    assert {row.n: row.k for row in found if row[MALFORMED] is None} == {
+        1: "b", 3: 'd,"e"', 4: '"f"g', 5: 'h"i', 8: None, 9: "\x01",
+    }  # fmt: skip
+    malformed = sorted(row[MALFORMED] for row in found if row[MALFORMED])
+    assert malformed == [f"file {name}: {one}" for one in ('"c"",2', '"j",6,"', ',"7', 'x,"a')]
+
+
+def test_a_csv_file_is_read_by_line_as_it_is_read_without_quotes(spark: SparkSession, folder: Path) -> None:
+    """Spark's own reader reads files without quotes."""
+    lines = [
+        "a;1;2001-02-03;1.5",
+        " b ; 2;;x",
+        ";3;01:02;-",
+        "c;4",
+        "d;5;;;6",
+        "#no;1;1;1",
+        "-;7;2001-02-03 04:05;NaN",
+        "\\;8;;",
+    ]
+    (folder / "a.csv").write_text("\n".join(["k;n;at;v", *lines, ""]))
+    said = {"format": "csv", "schema": "k STRING, n INT, at TIMESTAMP, v DOUBLE", "delimiter": ";", "header": True,
+            "comment": "#", "null_value": "-"}  # fmt: skip
+    plain = [str(row) for row in read(spark, folder, **said)]
+    (folder / "a.csv").write_text("\n".join(["k;n;at;v", *lines, '"";0;;', ""]))
+    found = [str(row) for row in read(spark, folder, **said) if row.n != 0]
+    assert found == plain and len(plain) == 7
+
+
 def test_text_by_line(spark: SparkSession, folder: Path) -> None:
     (folder / "a.txt").write_text("one\n\ntwo")
     assert [row.value for row in read(spark, folder, format="text")] == ["", "one", "two"]

@@ -13,6 +13,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,8 +24,9 @@ from pyarrow import parquet
 from pydantic import ValidationError
 
 from floodmark.connectors.planning.epochends import steps
+from floodmark.connectors.sources.files import csvlines
 from floodmark.connectors.sources.files import journal as journals
-from floodmark.connectors.sources.files.folder import File, LocalFolder, Wanted
+from floodmark.connectors.sources.files.folder import Content, File, LocalFolder, Wanted
 from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
 from floodmark.connectors.sources.files.options import WrittenFiles
 from floodmark.connectors.sources.files.source import FilesSource
@@ -473,6 +475,38 @@ def test_columns_are_inferred_once(tmp_path: Path, said: dict[str, Any], text: s
     dropped.read()
     dropped.drop("a", "").unlink()
     assert dropped.source.columns() == columns
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "line"),
+    [
+        ({}, 'a,1\n"b\nc,2\nd,3\n', 2),
+        ({}, 'a,1\n"b\nc",2\n"d,""\n', 4),
+        ({}, '"b\nc",2\n"d""",3', None),
+        ({}, '\ufeff"b\r\n",2\r\n5" pipe,3\n"a"b,1', None),
+        ({"quote": "'", "delimiter": ";"}, "'b\n\"';2\n'c;3", 3),
+        ({"escape": "\\"}, '"b\\"\n";1\n"\\"', 3),
+        ({"comment": "#"}, '# "no\na,1\n"b\n# "\n', None),
+        ({"comment": "#"}, '# "no\na,1\n"b\n# x\n', 3),
+    ],
+)
+def test_a_csv_record_over_lines_that_never_ends_is_named(
+    tmp_path: Path, said: dict[str, Any], text: str, line: int | None
+) -> None:
+    dropped = Dropped(tmp_path, format="csv", multiline=True, **said)
+    dropped.begin()
+    (dropped.root / "a.csv.gz").write_bytes(gzip.compress(text.encode()))
+    if line is None:
+        assert dropped.read() == ["a.csv.gz"]
+    else:
+        with pytest.raises(WrongColumn, match=rf"a\.csv\.gz.*a quote is never closed.* starts in line {line}\b"):
+            dropped.read()
+
+
+def test_quotes_are_seen_between_two_parts_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csvlines, "PART", 2)
+    assert not csvlines.has_no_quotes(Content("a", lambda: BytesIO("abc\u20acd".encode())), "\u20ac")
+    assert csvlines.has_no_quotes(Content("a", lambda: BytesIO(b"abcd")), "\u20ac")
 
 
 def test_a_csv_file_with_another_header_is_named(tmp_path: Path) -> None:

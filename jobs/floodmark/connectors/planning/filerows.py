@@ -15,23 +15,26 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from floodmark.connectors.avro.schemas import Node, columns_in, record_in, schema_of
 from floodmark.connectors.avro.widening import widened
 from floodmark.connectors.planning.avromisfits import fitted, may_misfit, misfit_in
-from floodmark.connectors.planning.jsonrows import ROW, is_malformed, read_list, read_object
+from floodmark.connectors.planning.jsonrows import CORRUPT, ROW, is_malformed, read_list, read_object
 from floodmark.connectors.ports.source import MALFORMED, SHOWN
 from floodmark.core.text.addresses import is_object
 from floodmark.core.text.ddl import Column as Declared
-from floodmark.core.text.ddl import Type
+from floodmark.core.text.ddl import Type, text_of
 
 RAW = "_floodmark_raw"  # the text of a record that is malformed
 BOM = "\ufeff"  # what some begin a file of UTF-8 with
-_TEXT, _READ = "_floodmark_text", "_floodmark_read"
+_TEXT, _READ, _END = "_floodmark_text", "_floodmark_read", "_floodmark_end"
+_UNUSED = "\x01"  # what no text has
 ALONE = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 
 @dataclass(frozen=True)
 class Records:
-    """What files hold. `options`: for Spark's reader. `columns`: in the files; `folders`: in names of folders. `plain`:
-    whether each line of JSON is an object alone. `head`: the schema of Avro in the head of each. `untyped`: columns, in
-    lower case, that have no type in Parquet, and no value."""
+    """What files hold. `options`: for Spark's reader. `columns`: in the files; `folders`: in names of folders.
+
+    plain: whether each line of JSON is an object alone, or of CSV without quotes. head: the schema of Avro in the head
+    of each. untyped: columns, in lower case, that have no type in Parquet, and no value.
+    """
 
     format: str
     options: Mapping[str, str]
@@ -68,7 +71,7 @@ def rows_of(
 ) -> DataFrame:
     """The records of files, with their columns, those of folders, and MALFORMED where records can be malformed.
 
-    root: the address of their folder. paths: below it. plain: of them, files of JSON whose lines are objects alone.
+    root: the address of their folder. paths: below it. plain: see `Records.plain`.
     heads: the schemas in the heads of files of Avro, if there is a `Records.record`. untyped: see `Records.untyped`.
     """
     if not paths:
@@ -115,6 +118,8 @@ def _loaded(spark: SparkSession, records: Records, root: str, paths: Sequence[st
     """The records, with RAW if they can be malformed, and Spark's `_metadata` of their files."""
     if records.format == "json" and not records.plain:
         return _of_json(spark, records, root, paths)
+    if records.format == "csv" and not records.plain and "multiLine" not in records.options:
+        return _of_csv(spark, records, root, paths)
     if records.format == "text":
         lines, is_text = _opened(spark, "text", {}, "value STRING", root, paths), F.is_valid_utf8("value")
         value, raw = F.when(is_text, F.col("value")).alias("value"), F.when(~is_text, F.col("value")).alias(RAW)
@@ -155,6 +160,22 @@ def _of_json(spark: SparkSession, records: Records, root: str, paths: Sequence[s
         return parsed.select("_metadata", RAW, F.inline(rows))
     values = [F.col(f"{_READ}.{ROW}.{_quoted(one.name)}") for one in records.columns]
     return parsed.select("_metadata", *values, F.when(bad, text).alias(RAW))
+
+
+def _of_csv(spark: SparkSession, records: Records, root: str, paths: Sequence[str]) -> DataFrame:
+    """Each line is a record. One more value is put behind it, which a quote that is not closed swallows."""
+    options = dict(records.options)
+    by_line = {one: text for one, text in options.items() if one in ("header", "comment")}
+    by_line |= {"delimiter": _UNUSED, "quote": "", "escape": "", "columnNameOfCorruptRecord": RAW}
+    lines = _opened(spark, "csv", by_line, f"{_TEXT} STRING, {RAW} STRING", root, paths)
+    line = F.coalesce(RAW, _TEXT)  # RAW: one with an _UNUSED
+    schema = f"{text_of(records.columns)}, {_END} STRING, {CORRUPT} STRING"
+    options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    whole = F.concat(line, F.lit(options.get("delimiter", ",")), F.lit(_END))
+    parsed = lines.select("_metadata", line.alias(_TEXT), F.from_csv(whole, schema, options).alias(_READ))
+    bad = F.col(f"{_READ}.{CORRUPT}").isNotNull() | ~F.col(f"{_READ}.{_END}").eqNullSafe(F.lit(_END))
+    values = [F.col(f"{_READ}.{_quoted(one.name)}") for one in records.columns]
+    return parsed.select("_metadata", *values, F.when(bad, F.col(_TEXT)).alias(RAW))
 
 
 def _opened(

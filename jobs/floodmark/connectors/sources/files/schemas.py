@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
 
 from floodmark.connectors.avro.containers import columns_of_file, schema_of_file
+from floodmark.connectors.sources.files.csvlines import unclosed
 from floodmark.connectors.sources.files.folder import Content
 from floodmark.core.text.ddl import Column, columns_of, fits, text_of
 from floodmark.errors import WrongColumn
@@ -83,8 +84,8 @@ def untyped_columns(what: str, said: WrittenFiles, file: Content) -> frozenset[s
 def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file: Content, whole: bool) -> None:
     """Raise WrongColumn if a file has other columns than the stream, as far as its first bytes tell.
 
-    Of CSV, also if it is not in UTF-8: Spark would replace such bytes, and different values would become equal. whole:
-    whether all of it is looked at, or its first bytes.
+    Of CSV, also if it is not in UTF-8: Spark would replace such bytes, and different values would become equal. And if
+    a record may span lines, but the last one never ends. whole: whether all of it is looked at, or its first bytes.
     """
     if said.format in _OWN:
         with _named(what, said, file):
@@ -96,6 +97,8 @@ def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file:
     elif said.format == "csv" and (said.header or not file.name.endswith(_UNREAD)):
         with _named(what, said, file):
             lines = _lines_in_utf8(file, whole)
+            if said.multiline and whole:
+                _check_closed(said, file)
             names = _header(said, lines) if said.header else []
         expected = [column.name for column in columns]
         if names and names != expected:
@@ -120,6 +123,16 @@ def _lines_in_utf8(file: Content, whole: bool) -> bytes:
     if decoder.getstate()[0]:
         raise ValueError("it is not in UTF-8: its last character is cut off")
     return _whole_lines(first)
+
+
+def _check_closed(said: WrittenFiles, file: Content) -> None:
+    """Raise ValueError if the last record of a file in UTF-8 does not end: its value would be the rest of the file."""
+    decoder, quote = codecs.getincrementaldecoder("utf-8-sig")(), said.quote or '"'
+    with closing(_parts(file)) as parts:
+        texts = map(decoder.decode, parts)
+        line = unclosed(texts, said.delimiter or ",", quote, said.escape or quote, said.comment)
+    if line is not None:
+        raise ValueError(f"a quote is never closed, in the record that starts in line {line:,}")
 
 
 _WAYS = "Write the file again or move it away; if all files are like this, change `schema` and run `floodmark reset`"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.connectors.sources.files import schemas
+from floodmark.connectors.sources.files.csvlines import has_no_quotes
 from floodmark.connectors.sources.files.folder import File, Folder, LocalFolder, Wanted
 from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
 from floodmark.connectors.sources.files.jsonlines import has_lone_objects
@@ -286,7 +287,7 @@ class FilesSource(Stepped):
 def _looks(
     what: str, said: WrittenFiles, folder: Folder, records: Records, paths: Sequence[str]
 ) -> tuple[set[str], dict[str, str], dict[str, frozenset[str]]]:
-    """What is read of files before Spark does: which are plain JSON, the heads of Avro that `records` needs, and the
+    """What is read of files before Spark does: which are plain, the heads of Avro that `records` needs, and the
     columns of Parquet without a type."""
     wanted = paths if records.record is not None else ()
     heads = {one: schemas.head_of(what, said, folder.content(one)) for one in wanted}
@@ -296,10 +297,17 @@ def _looks(
 
 
 def _plain(said: WrittenFiles, folder: Folder, paths: Sequence[str]) -> set[str]:
-    """The files of JSON of which each line is surely an object alone. Compressed ones and objects are not looked at."""
-    if said.format != "json" or said.multiline or not isinstance(folder, LocalFolder):
+    """Files whose lines surely are records as Spark reads them: of JSON, with an object alone; of CSV, without quotes.
+
+    Compressed ones and objects are not looked at.
+    """
+    if said.format not in ("json", "csv") or said.multiline or not isinstance(folder, LocalFolder):
         return set()
-    return {one for one in paths if not schemas.is_compressed(one) and has_lone_objects(folder.content(one))}
+    quote = said.quote or '"'
+    looked = ((one, folder.content(one)) for one in paths if not schemas.is_compressed(one))
+    if said.format == "json":
+        return {one for one, content in looked if has_lone_objects(content)}
+    return {one for one, content in looked if has_no_quotes(content, quote)}
 
 
 def _folder_at(what: str, address: str) -> Folder:
