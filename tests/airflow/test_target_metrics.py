@@ -49,7 +49,8 @@ def test_what_a_target_has_and_lacks_is_sent_with_tags_and_without(behind: Behin
     assert 3600 <= oldest < 3660 and 3600 <= now.timestamp() - shipped_at < 3660
     lag = round((now - START).total_seconds(), 3)
     assert found == {"backlog_epochs": [1], "backlog_rows": [4], "backlog_bytes": [behind.lacks.bytes], "full": [0],
-                     "failed": [0], "refused_rows": [2], "rows_shipped": [4], "lag_seconds": [lag]}  # fmt: skip
+                     "failed": [0], "refused_rows": [2], "rows_lost": [0], "rows_shipped": [4],
+                     "lag_seconds": [lag]}  # fmt: skip
     names = {f"floodmark.target.{name}" for name in (*found, "oldest_seconds", "shipped_at_seconds")}
     assert {name for name, _ in sent.tagged} == names
     assert all(tags == {"rule": "counted", "target": NAME} for _, tags in sent.tagged)
@@ -63,7 +64,7 @@ def test_no_two_targets_of_a_rule_share_a_metric(sent: Backend) -> None:
     rule, memory = "r" * 63, Memory(at=START.isoformat(), shipped=1)
     for label in LABELS:
         reporting.measure_target(rule, Undelivered(label, 1, 1, 1, memory.at, memory), 1.0, START)
-    assert {len(values) for values in sent.plain.values()} == {1} and len(sent.plain) == 10 * len(LABELS)
+    assert {len(values) for values in sent.plain.values()} == {1} and len(sent.plain) == 11 * len(LABELS)
     assert all(stat_name_otel_handler("airflow", name) and stat_name_default_handler(name) for name in sent.plain)
     failed = {name.split(".")[4] for name in sent.plain if name.endswith(".failed")}
     assert {"a__b", "a_b", "a-b"} < failed

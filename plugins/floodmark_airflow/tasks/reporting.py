@@ -119,6 +119,7 @@ def measure_target(rule: str, one: Undelivered, lag: float | None, now: datetime
         "oldest_seconds": round(one.age(now), 3),
         "full": int(one.full),
         "refused_rows": one.refused,
+        "rows_lost": memory.lost,
         "failed": int(memory.fault is not None or one.stuck is not None),
         "rows_shipped": memory.shipped,
         "shipped_at_seconds": datetime.fromisoformat(memory.at).timestamp() if memory.at else None,

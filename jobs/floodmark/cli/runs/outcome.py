@@ -91,8 +91,8 @@ class Outcome:
         return f"\n  {'warning: ' if self.fresh.exceeded else ''}{self.fresh.text()}"
 
     def _targets(self) -> str:
-        said = ((one.text(), one.fault) for one in self.delivered)
-        return "".join(f"\n  {'warning: ' if fault else ''}{text}" for text, fault in said if text)
+        said = ((one.text(), one.fault or one.lost.epochs) for one in self.delivered)
+        return "".join(f"\n  {'warning: ' if wrong else ''}{text}" for text, wrong in said if text)
 
     def _warnings(self) -> str:
         return "".join(f"\n  warning: {warning}" for warning in self.warnings)

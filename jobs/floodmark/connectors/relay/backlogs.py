@@ -73,6 +73,8 @@ class Undelivered:
         if self.refused:
             rows = "1 row is" if self.refused == 1 else f"{self.refused} rows are"
             has += f"; {rows} undelivered, because it refused {'it' if self.refused == 1 else 'them'}"
+        if self.memory.lost_of:
+            has += f"; it may lack {self.memory.lost} rows that were lost at `qos: 0`, the last {self.memory.lost_of}"
         fault = f"; the last attempt failed at {self.memory.fault_at}: {self.memory.fault}" if self.memory.fault else ""
         return f"{self.target}: {has}{f'; no relay can ship to it: {self.stuck}' if self.stuck else fault}"
 
@@ -93,6 +95,7 @@ class Undelivered:
             "shipped_rows": self.memory.shipped,
             "rows_per_second": self.memory.speed and round(self.memory.speed, 1),
             "refused_rows": self.refused,
+            "lost_rows": self.memory.lost,
             "error": self.stuck or self.memory.fault,
             "error_at": self.memory.fault_at,
         }

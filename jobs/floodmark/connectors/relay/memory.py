@@ -21,7 +21,8 @@ class Memory:
     """position: the last that was seen in the target; None: none yet. at: when it got there.
 
     fault, fault_at: of the last attempt, if it failed; UTC, ISO 8601. rows, seconds: of the last relay that shipped
-    anything. shipped: rows that all relays of this home have shipped.
+    anything. shipped: rows that all relays of this home have shipped. lost: rows that `qos: 0` has lost since the
+    target was emptied last; lost_of: the last of them, in words.
     """
 
     position: Position | None = None
@@ -31,11 +32,32 @@ class Memory:
     rows: int = 0
     seconds: float = 0.0
     shipped: int = 0
+    lost: int = 0
+    lost_of: str | None = None
 
     @property
     def speed(self) -> float | None:
         """Rows a second of the last relay that shipped rows."""
         return self.rows / self.seconds if self.rows and self.seconds else None
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What relays have lost at `qos: 0`: it was sent, and did not arrive, or not all of it. why: of the last."""
+
+    rows: int = 0
+    epochs: tuple[int, ...] = ()
+    why: str = ""
+
+    def and_(self, other: Lost) -> Lost:
+        epochs = tuple(sorted({*self.epochs, *other.epochs}))
+        return Lost(self.rows + other.rows, epochs, other.why or self.why)
+
+    @property
+    def text(self) -> str:
+        rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
+        first, last = min(self.epochs), max(self.epochs)
+        return f"{rows} of {f'epoch {first}' if first == last else f'epochs {first} to {last}'}"
 
 
 LONG_AGO = 60.0  # seconds after which nobody writes a file any more
@@ -65,10 +87,19 @@ def remember(folder: Path, position: Position) -> None:
     _write(folder, replace(known, position=position, at=at, fault=None, fault_at=None))
 
 
-def remember_shipped(folder: Path, position: Position, rows: int, whole: int, seconds: float) -> None:
+def remember_shipped(
+    folder: Path, position: Position, rows: int, whole: int, seconds: float, emptied: bool = False
+) -> None:
     """The target has this now, by a relay that has just shipped `rows`, and `whole` rows in `seconds` so far."""
     known = recall(folder)
-    _write(folder, Memory(position, _now(), rows=whole, seconds=round(seconds, 3), shipped=known.shipped + rows))
+    found = Memory(position, _now(), rows=whole, seconds=round(seconds, 3), shipped=known.shipped + rows)
+    _write(folder, found if emptied else replace(found, lost=known.lost, lost_of=known.lost_of))
+
+
+def remember_lost(folder: Path, lost: Lost, emptied: bool) -> None:
+    known = recall(folder)
+    rows = lost.rows + (0 if emptied else known.lost)
+    _write(folder, replace(known, lost=rows, lost_of=f"{lost.text} at {_now()}"))
 
 
 def remember_fault(folder: Path, said: str) -> None:

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, cast
 from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.relay.aside import Aside, Refusal
 from floodmark.connectors.relay.contents import columns_in, picked, rows_of, with_types, without
-from floodmark.connectors.relay.memory import recall, remember, remember_fault, remember_shipped
+from floodmark.connectors.relay.memory import (
+    Lost,
+    recall,
+    remember,
+    remember_fault,
+    remember_lost,
+    remember_shipped,
+)
 from floodmark.connectors.relay.unfit import fit_rows, unfit_rows
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import PREFIX
@@ -30,7 +37,16 @@ from floodmark.core.rules.kinds import sink_kind, targets
 from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.tablenames import about_sink
-from floodmark.errors import Fenced, FloodmarkError, InputFault, LedgerBroken, NotOwned, Refused, WrongColumn
+from floodmark.errors import (
+    Fenced,
+    FloodmarkError,
+    InputFault,
+    LedgerBroken,
+    NotOwned,
+    Refused,
+    WrongColumn,
+    message,
+)
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
@@ -156,6 +172,7 @@ class Relay:
         self._target = target_of(sink, self._folder)
         self._table = PREFIX + str(sink.address)
         self._by: Sink | None = None
+        self.lost = Lost()
         self._aside, self._refused = Aside(str(sink.address), self._folder), set[tuple[int, int]]()
         self._twins = {str(one.address): cast("Path", home.outbox(one)) for one in targets(rule) if _alike(one, sink)}
 
@@ -193,7 +210,8 @@ class Relay:
             done = Shipped(
                 done.portions + len(batch), done.rows + rows - refused, batch[-1].position, done.refused + refused
             )
-            remember_shipped(self._folder, done.position, rows - refused, done.rows, time.monotonic() - begun)
+            seconds = time.monotonic() - begun
+            remember_shipped(self._folder, done.position, rows - refused, done.rows, seconds, batch[0].empties)
             tell(done)
         if not done.portions:
             remember(self._folder, since)
@@ -259,7 +277,16 @@ class Relay:
         rows_first = self._qos == 1
         send(*((batch, since, since) if rows_first else ([], since, upto)))
         reach(self._rule, "relay.between", *epochs)
-        return send(*(([], since, upto) if rows_first else (batch, upto, upto)))
+        if rows_first:
+            return send([], since, upto)
+        try:
+            return send(batch, upto, upto)
+        except Exception as fault:  # the position has moved: nobody sends them again
+            rows = sum(one.rows - len(self._left_out(one)) for one in batch)
+            lost = Lost(rows, tuple(epochs), message(fault))
+            self.lost = self.lost.and_(lost)
+            remember_lost(self._folder, lost, batch[0].empties)
+            raise
 
     def _send(self, sent: Callable[[], None], batch: Sequence[Portion], since: Position, upto: Position) -> None:
         """With `on_error: dead`, rows that the target refuses are set aside, and the rest is sent."""
@@ -270,7 +297,7 @@ class Relay:
                 return self._target.apply([self._fit(one) for one in operations], self._layout, since, upto, sent)
             except InputFault as fault:
                 if self._sink.on_error == "stop":
-                    raise InputFault(f"{fault}. {GO_ON}") from fault
+                    raise InputFault(f"{fault}. {GO_ON}" if self._qos else str(fault)) from fault
                 if not self._set_aside(fault, operations, since):
                     raise
                 batch, since = self._rest(fault, batch, since, upto)

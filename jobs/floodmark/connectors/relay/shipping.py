@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from floodmark.connectors.relay.memory import Lost
 from floodmark.connectors.relay.relaying import Relay, Shipped
 from floodmark.core.rules.kinds import targets
 from floodmark.core.rules.model import Rule, Sink
@@ -17,16 +18,19 @@ from floodmark.ledger.home import Home
 
 @dataclass
 class Delivered:
-    """What one target got. `fault`: why the last attempt failed; what is left then stays in the outbox. refused: rows
-    that were set aside."""
+    """What one target got. `fault`: why the last attempt failed; what is left then stays in the outbox, but for what is
+    `lost`. refused: rows that were set aside."""
 
     target: str
     portions: int = 0
     rows: int = 0
     fault: Exception | None = None
     refused: int = 0
+    lost: Lost = field(default_factory=Lost)
 
-    def add(self, shipped: Shipped) -> None:
+    def add(self, shipped: Shipped | None) -> None:
+        if shipped is None:
+            return
         self.portions += shipped.portions
         self.rows += shipped.rows
         self.refused += shipped.refused
@@ -39,6 +43,9 @@ class Delivered:
         """For people; '' if there was nothing to do."""
         done = f"{self.rows} rows of {_count(self.portions, 'portion')} shipped" if self.portions else ""
         done += f", {self.refused} refused and set aside" if self.refused else ""
+        if self.lost.epochs:
+            also = f"; {done}" if done else ""
+            return f"target {self.target} may lack {self.lost.text}, lost at `qos: 0`: {self.lost.why}{also}"
         if self.fault is not None:
             return f"target {self.target} is behind{f' ({done})' if done else ''}: {message(self.fault)}"
         return f"target {self.target}: {done}" if done else ""
@@ -52,6 +59,8 @@ class Delivered:
             "rows": self.rows,
             "error": fault,
             "refused": self.refused,
+            "lost": self.lost.rows,
+            "lost_epochs": list(self.lost.epochs),
         }
 
 
@@ -66,18 +75,20 @@ def ship_all(rule: Rule, home: Home) -> list[Delivered]:
 
 def ship_one(rule: Rule, sink: Sink, home: Home, resend: bool = False) -> Delivered:
     found = Delivered(sink.label)
-    try:
-        with Relay(rule, sink, home, resend) as relay:
-            _ship(relay, found)
-    except Exception as fault:  # it is told
-        found.fault = fault
+    _ship(found, rule, sink, home, resend)
     return found
 
 
-def _ship(relay: Relay, found: Delivered) -> None:
-    shipped = relay.ship()
-    if shipped is not None:
-        found.add(shipped)
+def _ship(found: Delivered, rule: Rule, sink: Sink, home: Home, resend: bool = False) -> None:
+    try:
+        with Relay(rule, sink, home, resend) as relay:
+            found.fault = None
+            try:
+                found.add(relay.ship())
+            finally:
+                found.lost = found.lost.and_(relay.lost)
+    except Exception as fault:  # it is told at the end
+        found.fault = fault
 
 
 class _Beside:
@@ -106,12 +117,7 @@ class _Beside:
             self._due.wait()
             self._due.clear()
             ended = self._ends
-            try:
-                with Relay(self._rule, self._sink, self._home) as relay:
-                    self.found.fault = None
-                    _ship(relay, self.found)
-            except Exception as fault:  # it is told at the end
-                self.found.fault = fault
+            _ship(self.found, self._rule, self._sink, self._home)
 
 
 @dataclass
