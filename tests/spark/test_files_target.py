@@ -190,7 +190,7 @@ def _edited(old: str, new: str) -> Callable[[Shop], object]:
             2,
         ),
         pytest.param(
-            *(lambda shop: shutil.rmtree(shop.files / "parquet"), "it was restored from a copy", 3),
+            *(lambda shop: shutil.rmtree(shop.files / "parquet"), "nothing is there now", 3),
             marks=pytest.mark.prove,
         ),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -14,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.flow import event
+from support.outboxed import Outboxed
 
 from floodmark.connectors.sources.python.rows import schema_of, table_of
 from floodmark.connectors.targets.files import formats
@@ -121,6 +124,27 @@ def test_a_manifest_is_put_once(tmp_path: Path) -> None:
     (tmp_path / "manifests" / manifest_name(2)).write_text("{")
     with pytest.raises(LedgerBroken, match=r"000000000002\.json cannot be read"):
         folder.newest()
+
+
+def test_a_folder_that_is_gone_is_not_made_anew(place: Path) -> None:
+    """Else a relay would write to the mount point of a volume that is not there."""
+    path, away = place / "kept", place / "away"
+    rule = Outboxed(place, {"files": {"path": str(path), "format": "json"}})
+    rule.epoch([event(1, n=1)])
+    assert rule.relays.ship().code == 0
+    path.rename(away)
+    path.mkdir()
+    rule.epoch([event(1, n=2)])
+    done = rule.relays.ship()
+    assert (done.code, list(path.iterdir())) == (3, []), done.said
+    assert "Mount or restore it, and ship again; if it is gone for good, `floodmark relay refused --target" in done.said
+    path.rmdir()
+    away.rename(path)
+    assert rule.relays.ship().code == 0
+    assert [json.loads(Path(one.path).read_text())["n"] for one in files_of(path)] == [1, 2]
+    shutil.rmtree(path)
+    assert rule.relays.ship("--target", rule.sink.label, "--resend").code == 0
+    assert [one.rows for one in files_of(path)] == [2]
 
 
 # --- Formats

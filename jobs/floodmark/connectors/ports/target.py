@@ -90,6 +90,10 @@ class Target(Protocol):
         """Called before `claim`, if somebody says that the target was restored or made anew, and may be behind."""
         return
 
+    def is_gone(self) -> bool:
+        """Whether nothing is there, and `claim` would make it. False if only `claim` can tell."""
+        return False
+
     def claim(self, owner: str, layout: Layout) -> Position:
         """Its position. A target without one is made, or taken over if it is empty, and gets the first: `owner`'s
         (a ledger's id), with nothing yet.

@@ -229,6 +229,8 @@ class Relay:
             return None
         if self._resend:
             self._target.accept()
+        elif known is not None and known.seq and known.ledger == earlier.id and self._target.is_gone():
+            self._refuse_gone(known)
         self._turn_to(self._first(earlier, known))
         position = self._target.claim(earlier.id, self._layout)
         ledger = LedgerReader.load(self._ledger_at) or earlier
@@ -240,11 +242,19 @@ class Relay:
                 about_sink(
                     self._target.address,
                     f"it had {known.words}, and has {position.words} now: it was restored from a copy, or its position "
-                    f"was changed. If its rows are as of that position, `floodmark relay {self._rule} --target "
-                    f"{self._sink.label} --resend` ships again what it lost",
+                    f"was changed. If its rows are as of that position, {self._resending} ships again what it lost",
                 )
             )
         return ledger, position, rows
+
+    @property
+    def _resending(self) -> str:
+        return f"`floodmark relay {self._rule} --target {self._sink.label} --resend`"
+
+    def _refuse_gone(self, known: Position) -> None:
+        problem = f"it had {known.words}, and nothing is there now: its volume may not be mounted. Nothing was made. "
+        problem += f"Mount or restore it, and ship again; if it is gone for good, {self._resending} makes it anew and "
+        raise LedgerBroken(about_sink(self._target.address, f"{problem}ships all that the outbox has"))
 
     def _refuse_shared(self, position: Position) -> None:
         """Raise NotOwned if the position is that of another sink, whose connection leads to the same place."""

@@ -35,6 +35,11 @@ class FilesTarget(Target):
 
     # --- The position
 
+    def is_gone(self) -> bool:
+        """A volume that is not mounted leaves an empty folder, or none."""
+        with self._faults():
+            return self._folder.newest() is None and self._folder.place.foreign() is None
+
     def claim(self, owner: str, layout: Layout) -> Position:
         with self._faults():
             newest = self._folder.newest() or self._take(owner, layout)
