@@ -159,6 +159,22 @@ def test_a_replay_goes_by_the_key_that_the_rule_runs_with(place: Path) -> None:
     assert json.loads(found[1])["rows"] == 1, found
 
 
+def test_a_replay_takes_superseded_rows_out_of_the_count(place: Path) -> None:
+    rule, path = own(place, key=["k"], on_error="dead")
+    path.with_suffix(".odd").touch()
+    rule.epoch([event(1, "a", n=1), event(1, "b", n=3)])
+    rule.epoch([event(2, "a", n=2)])
+    assert rule.relays.ship().code == 0
+    assert "1 rows are left out" in rule.command("undelivered", "replay", "refused", "--dry-run")[1]
+    assert "2 rows are undelivered" in rule.command("status", "refused")[1]
+    path.with_suffix(".odd").unlink()
+    code, said = rule.command("undelivered", "replay", "refused")
+    assert (code, "1 rows are left out" in said, came(path)[-1]) == (0, True, ["b", 3, False]), said
+    assert "undelivered" not in rule.command("status", "refused")[1]
+    again = json.loads(rule.command("undelivered", "replay", "refused", "--json")[1])
+    assert (again["rows"], again["left_out"], len(rule.undelivered())) == (0, 0, 2)
+
+
 def test_a_target_that_no_relay_can_ship_to_stops_no_look_at_its_rule(place: Path) -> None:
     """A reset without the sink has left its rows; only a reset with it takes them away."""
     rule, path = own(place)

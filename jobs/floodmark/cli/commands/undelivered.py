@@ -62,7 +62,8 @@ def replay(
     """Ship rows again that a target refused, once it is mended. Needs no JVM.
 
     They come once, in a transaction of their own, after all that was committed before. A row that is refused again can
-    be replayed again. Rows are left out if their key got a newer row, or if a backfill replaced their interval.
+    be replayed again. Rows are left out if their key got a newer row, or if a backfill replaced their interval. These
+    no longer count as undelivered then.
 
     Example: `floodmark undelivered replay departure_delays --target totals`
     """
@@ -72,9 +73,13 @@ def replay(
     from floodmark.core.relay.redeliveries import MOST, redelivering
 
     rule, sink, place, found = _refused(rules, home.absolute(), name, target)
-    due = found.due()
+    due, superseded = found.sifted()
+    if superseded and not as_json:
+        output.say(f"{name}: {len(superseded)} rows are left out, because something later has decided about them")
+    if not dry_run:
+        found.supersede(superseded)
     if dry_run or not due:
-        facts = {"rule": name, "target": sink.label, "rows": len(due), "done": not due}
+        facts = {"rule": name, "target": sink.label, "rows": len(due), "left_out": len(superseded), "done": not due}
         said = f"{name}: {len(due)} rows would be sent to target {sink.label} again" if due else _nothing(name, sink)
         return output.print_json(facts) if as_json else output.say(said)
     with held_ledger(place, run_id or generated_run_id()) as ledger:
@@ -84,7 +89,7 @@ def replay(
                 break
     shipped = ship_one(rule, sink, place)
     if as_json:
-        output.print_json({"rule": name, **shipped.facts(), "done": shipped.fault is None})
+        output.print_json({"rule": name, **shipped.facts(), "left_out": len(superseded), "done": shipped.fault is None})
     elif shipped.fault:
         output.print_error(shipped.text())
     else:

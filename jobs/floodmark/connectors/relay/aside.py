@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -73,6 +74,24 @@ class Aside:
         """All rows that are here."""
         found = (row for table in self.tables() for row in query(table, "SELECT _seq, _number FROM t"))
         return {(one["_seq"], one["_number"]) for one in found}
+
+    def superseded(self) -> set[tuple[int, int]]:
+        """Those that never come any more, as far as a replay has found."""
+        file = self._superseded
+        return {(seq, number) for seq, number in json.loads(file.read_text())} if file.exists() else set()
+
+    def supersede(self, ids: Ids) -> None:
+        """Note that something later has decided about these rows. Without the note, a replay finds them again."""
+        if ids:
+            with self._locked():
+                known = sorted(self.superseded() | set(ids))
+                fresh = self._superseded.with_name(f"{self._superseded.name}.{os.getpid()}")
+                fresh.write_text(json.dumps(known))
+                fresh.replace(self._superseded)
+
+    @property
+    def _superseded(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.superseded")
 
     def add(self, refused: Collection[Refusal]) -> int:
         """Add the rows that are not here yet, in one commit; returns how many. Durable when it returns."""

@@ -187,8 +187,11 @@ def _pending_or_none(sink: Sink, folder: Path, ledger: LedgerReader) -> list[Por
 
 
 def refused_by(sink: Sink, home: Home, ledger: LedgerReader | None) -> set[tuple[int, int]]:
-    """The rows that a target refused and has not got since, each by its portion and its number there."""
-    found = Aside(str(sink.address), cast("Path", home.outbox(sink))).ids()
+    """The rows that a target refused and has not got since, each by its portion and its number there. Without those
+    that a replay has found to be superseded.
+    """
+    aside = Aside(str(sink.address), cast("Path", home.outbox(sink)))
+    found = aside.ids() - aside.superseded()
     if not found or ledger is None:
         return set()
     rows = ledger.since(min(seq for seq, _ in found) - 1)

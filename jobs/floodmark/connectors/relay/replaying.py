@@ -55,13 +55,22 @@ class RefusedRows:
 
     def due(self) -> list[tuple[int, int]]:
         """Those that the target lacks and may still get. Raises HistoryGone if the outbox no longer tells."""
+        return self.sifted()[0]
+
+    def sifted(self) -> tuple[list[tuple[int, int]], set[tuple[int, int]]]:
+        """The same, and those that the target lacks and never gets: something later has decided about them."""
         ids = refused_by(self._sink, self._home, self._ledger)
         if not ids:
-            return []
+            return [], set()
         first = min(seq for seq, _ in ids)
         later = portions(self._ledger.since(first), self.target, Position(self._ledger.id, seq=first))
         seen = ((one, self._keys(one)) for one in later)
-        return still_due(self._rows(ids), seen, self._sink.newest is not None)
+        due = still_due(self._rows(ids), seen, self._sink.newest is not None)
+        return due, ids - set(due)
+
+    def supersede(self, ids: set[tuple[int, int]]) -> None:
+        """Have these no longer count as undelivered."""
+        Aside(str(self._sink.address), self._outbox).supersede(ids)
 
     def _keys(self, one: Portion) -> Mapping[Any, bool]:
         """The keys that a portion changes, and whether it takes their rows away."""
