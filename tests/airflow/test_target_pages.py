@@ -120,3 +120,8 @@ def test_what_is_said_first_of_a_rule_with_a_target(place: Path, rules: Path) ->
 )
 def test_a_duration_in_words(of: timedelta, said: str) -> None:
     assert duration(of.total_seconds()) == said
+
+
+def test_the_page_of_an_audit_says_that_no_target_was_asked(ask: Callable[..., Any], behind: Behind) -> None:
+    page = text_of(settled(ask, "dags/rule.counted/audit"))
+    assert "here, only their outboxes were checked" in page

@@ -37,6 +37,7 @@ class Delivered:
     rows: list[Row] = field(default_factory=list)
     generation: int = 0
     undelivered: dict[str, int] = field(default_factory=dict)
+    behind: dict[str, int | None] = field(default_factory=dict)
     forgot: Forget | None = None
 
     @property
@@ -92,7 +93,9 @@ class Delivered:
         self.undelivered.clear()
         log, aside = read_table(str(self.folder)), read_table(str(self.folder.with_name("undelivered")))
         books = Books(self.rows, log, [aside], self.forgot)
-        return list(TargetCheck(TABLE, self.text, "l", lambda _: has, lambda: books).findings(self.undelivered))
+        return list(
+            TargetCheck(TABLE, self.text, "l", lambda _: has, lambda: books).findings(self.undelivered, self.behind)
+        )
 
 
 @dataclass

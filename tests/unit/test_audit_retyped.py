@@ -62,7 +62,7 @@ class Reset:
         at = dict(zip(POSITION, ("l", 2, "t2", 1, last.seq, last.hash), strict=True))
         aside = [read_table(str(one)) for one in sorted(self.place.parent.glob("undelivered*"))]
         books = Books(self.rows, read_table(str(self.place)), aside)
-        told = TargetCheck(TABLE, self.sink, "l", lambda _: Holding(at, list(held)), lambda: books).findings({})
+        told = TargetCheck(TABLE, self.sink, "l", lambda _: Holding(at, list(held)), lambda: books).findings({}, {})
         return [(one.verdict, one.what) for one in told]
 
 

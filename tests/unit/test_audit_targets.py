@@ -56,7 +56,7 @@ def found(place: Path, held: list[tuple[str, int]], qos: int = 2, on_reset: str 
     sink = {"address": ADDRESS, "qos": qos}
     log, none = read_table(str(place)), read_table(str(place / "undelivered"))
     books, holding = Books(rows, log, [none]), Holding(position, held)
-    return [one.what for one in TargetCheck(TABLE, sink, LEDGER, lambda _: holding, lambda: books).findings({})]
+    return [one.what for one in TargetCheck(TABLE, sink, LEDGER, lambda _: holding, lambda: books).findings({}, {})]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_rows_that_a_reset_has_left_are_judged_by_the_text_of_then(
         at = {"ledger": LEDGER, "generation": last.generation, "token": "t", "epoch": last.epoch, "seq": upto}
         where, none = {**at, "hash": last.hash}, read_table(str(place / "undelivered"))
         holding, books = Holding(where, held), Books(rows, read_table(str(place)), [none])
-        told = TargetCheck(TABLE, sink, LEDGER, lambda _, h=holding: h, lambda b=books: b).findings({})
+        told = TargetCheck(TABLE, sink, LEDGER, lambda _, h=holding: h, lambda b=books: b).findings({}, {})
         found = [one.what for one in told]
         assert len(found) == len(expected)
         assert all(words in what for words, what in zip(expected, found, strict=True))
@@ -154,7 +154,7 @@ class Shipping:
 
     def verdicts(self) -> list[tuple[str, str]]:
         sink = {"address": ADDRESS, "qos": self.qos, "kind": self.kind}
-        told = TargetCheck(TABLE, sink, LEDGER, self.ask, self.books).findings({})
+        told = TargetCheck(TABLE, sink, LEDGER, self.ask, self.books).findings({}, {})
         return [(one.verdict, one.what) for one in told]
 
     def held(self) -> list[tuple[str, int]]:

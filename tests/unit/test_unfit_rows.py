@@ -11,7 +11,9 @@ import pytest
 from support.flow import event
 from support.outboxed import Outboxed
 from test_refused_rows import lines, own
+from typer.testing import CliRunner
 
+from floodmark.cli.app import app
 from floodmark.connectors.ports.target import Operation
 from floodmark.connectors.relay.unfit import NESTED_TIME, TEXT, TIME, fit_rows, unfit_rows
 from floodmark.core.relay.positions import Position
@@ -134,3 +136,18 @@ def test_a_class_gets_every_portion_before_it_once(place: Path, name: str, qos: 
     rule.epoch([event(1, k=ODD, n=4), event(1, n=6)])
     assert rule.relays.ship().code == 0
     assert ([n for n, *_ in lines(path)], rule.undelivered()) == ([2, 6], [(5, 0, 4)])
+
+
+def test_an_audit_says_what_it_does_not_know_of_a_target(place: Path) -> None:
+    rule = folder(place)
+    rule.epoch([event(1, n=2)])
+    assert rule.relays.ship().code == 0
+    plain, deep = (["audit", "refused", "--home", str(rule.flow.home), *more] for more in ([], ["--deep"]))
+    asks = "its outbox was checked. Whether the target has the rows, --deep asks it"
+    assert asks in CliRunner().invoke(app, plain).output
+    said = CliRunner().invoke(app, deep).output
+    assert asks not in said and "not shipped yet" not in said
+    rule.epoch([event(1, n=3)])
+    assert "1 portion is not shipped yet, and not judged" in CliRunner().invoke(app, deep).output
+    found = [json.loads(CliRunner().invoke(app, [*one, "--json"]).stdout)["behind"] for one in (plain, deep)]
+    assert found == [{rule.name: None}, {rule.name: 1}]

@@ -49,6 +49,9 @@ class Certificate:
     generations: list[Generation] = field(default_factory=list)
     tables: dict[str, Tally] = field(default_factory=dict)
     undelivered: dict[str, int] = field(default_factory=dict)  # rows that a target refused and lacks, by its name
+    behind: dict[str, int | None] = field(
+        default_factory=dict
+    )  # by target: what is not shipped; None: it was not asked
     since: Since | None = None
     newest: Since = BEGINNING
 
@@ -76,6 +79,7 @@ class Certificate:
             "generations": [_generation(one) for one in self.generations],
             "tables": {name: asdict(tally) for name, tally in sorted(self.tables.items())},
             "undelivered": self.undelivered,
+            "behind": self.behind,
             "findings": [{**asdict(one), "counts": not self.leaves_out(one)} for one in self.findings],
         }
 
@@ -157,6 +161,7 @@ def _audit(
     certificate.findings += [*_nothing(found.rows), *chained(found.rows), *counted_rows(found.rows, found.counted)]
     try:
         effects = _follow(certificate, found, root, accounts, again)
+        certificate.behind = dict.fromkeys(targets_in(effects.story))
         if deep and targets is not None:
             certificate.findings += _of_targets(certificate, found, root, effects, targets)
     except _Moved:
@@ -232,7 +237,9 @@ def _of_targets(
     newest = effects.story.generations[-1].number
     for table, sink in targets_in(effects.story).items():
         books = partial(_books, found, root, str(sink["outbox"]), effects.tables.address(table, newest))
-        yield from TargetCheck(table, sink, found.id, targets, books).findings(certificate.undelivered)
+        yield from TargetCheck(table, sink, found.id, targets, books).findings(
+            certificate.undelivered, certificate.behind
+        )
 
 
 def _books(found: logreader.LedgerRead, root: str, outbox: str, address: str) -> Books:

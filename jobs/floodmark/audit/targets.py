@@ -65,8 +65,9 @@ class TargetCheck:
     targets: Targets
     books: Callable[[], Books]
 
-    def findings(self, undelivered: dict[str, int]) -> Iterator[Finding]:
-        """What the target lacks or has too much. undelivered: gets the number of refused rows that it lacks.
+    def findings(self, undelivered: dict[str, int], behind: dict[str, int | None]) -> Iterator[Finding]:
+        """What the target lacks or has too much. undelivered: gets the number of refused rows that it lacks, `behind`
+        that of portions that it has not got yet.
 
         A relay may work meanwhile. So the books are read after the position: they have what the target has by then, and
         maybe more. Rows that do not fit say something only if the position is the same again after them.
@@ -74,32 +75,34 @@ class TargetCheck:
         try:
             for _ in range(LOOKS):
                 held = self.targets(self.sink)
-                lacks, told = self._found(held)
+                lacks, ahead, told = self._found(held)
                 if not told or self.targets(self.sink).position == held.position:
                     undelivered.update({self.table: lacks} if lacks else {})
+                    behind[self.table] = ahead
                     yield from told
                     return
             yield Finding("unknown", MOVED, table=self.table)
         except Exception as fault:  # of a kind that the auditor does not know: a server that is down, a missing module
             yield self._undecided(fault)
 
-    def _found(self, held: Held) -> tuple[int, list[Finding]]:
-        """How many refused rows the target lacks, and what is found besides."""
-        books, lacks = self.books(), 0
+    def _found(self, held: Held) -> tuple[int, int | None, list[Finding]]:
+        """How many refused rows the target lacks, how many portions it has not got yet, and what is found besides."""
+        books, lacks, ahead = self.books(), 0, None
         position, told = held.position, list[Finding]()
         wrong = _misplaced(position, books.rows, self.ledger)
         if position is None or wrong is not None:
             what = wrong or "nothing has been shipped yet"
-            return 0, [Finding("broken" if wrong else "unknown", what, table=self.table)]
+            return 0, None, [Finding("broken" if wrong else "unknown", what, table=self.table)]
         try:
             found = delivered_by(self.table, books.rows, int(position["seq"]))
+            ahead = len(found.behind)
             lacks, whats = self._compared(held, books, found)
             told += [Finding("broken", what, table=self.table) for what in whats]
             if told and is_under_way(self.sink, found):
                 raise Undecided(UNDER_WAY)
         except Exception as fault:
             told = [self._undecided(fault)]
-        return lacks, told
+        return lacks, ahead, told
 
     def _compared(self, held: Held, books: Books, found: Delivery) -> tuple[int, list[str]]:
         if books.forgot is not None and found.emptied < books.forgot.row.seq:

@@ -120,6 +120,12 @@ def _show(found: Certificate) -> None:
         output.say(f"{undigested} commits have no digest to compare: they were written before digests were introduced")
     for table, lacking in sorted(found.undelivered.items()):
         output.say(f"{table_label(table)}: {lacking} rows undelivered: the target refused them, and they are kept")
+    for table, behind in sorted(found.behind.items()):
+        if behind is None and not found.deep:
+            output.say(f"{table_label(table)}: its outbox was checked. Whether the target has the rows, --deep asks it")
+        elif behind:
+            portions = "1 portion is" if behind == 1 else f"{behind} portions are"
+            output.say(f"{table_label(table)}: {portions} not shipped yet, and not judged")
     counting = [one for one in found.findings if not found.leaves_out(one)]
     for finding in counting[:SHOWN]:
         output.say(_finding_line(finding))
