@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from floodmark.audit.content.rowhash import digest
 from floodmark.audit.evidence import Row
 from floodmark.audit.logreader import read_table
 from floodmark.audit.targets import LOOKS, Books, Held, TargetCheck
@@ -130,16 +131,19 @@ class Shipping:
     ships: Callable[[int], bool]  # by how often it was asked already
     kind: str = "postgres"
     qos: int = 2
+    key: tuple[str, ...] = ()
     asked: int = 0
     at: int = 1
 
     def __post_init__(self) -> None:
-        text = json.dumps({"sinks": [{"kind": self.kind, "address": ADDRESS, "qos": self.qos}]})
+        text = json.dumps({"sinks": [{"kind": self.kind, "address": ADDRESS, "qos": self.qos, "key": self.key}]})
         self.rows = [row(1, 1, 0, rule=text)]
 
     def epoch(self) -> None:
         write_deltalake(str(self.place), batch([("a", len(self.rows))]), mode="append")
-        written = {"commit": len(self.rows) - 1, "rows": 1, "digest": None}
+        found = digest(batch([("a", len(self.rows))]), computed=False)
+        said = {"rows": 1, "high": str(found.high), "low": str(found.low), "floats": {}}
+        written = {"commit": len(self.rows) - 1, "rows": 1, "digest": said}
         self.rows.append(row(len(self.rows) + 1, 1, len(self.rows), tables={TABLE: written}))
 
     def books(self) -> Books:
@@ -153,7 +157,7 @@ class Shipping:
         return Now(self)
 
     def verdicts(self) -> list[tuple[str, str]]:
-        sink = {"address": ADDRESS, "qos": self.qos, "kind": self.kind}
+        sink = {"address": ADDRESS, "qos": self.qos, "kind": self.kind, "key": self.key}
         told = TargetCheck(TABLE, sink, LEDGER, self.ask, self.books).findings({}, {})
         return [(one.verdict, one.what) for one in told]
 
@@ -235,3 +239,51 @@ def test_a_class_may_be_between_the_calls_of_a_reset(place: Path, kind: str, ver
     target.at = 2
     target.held = list  # type: ignore[method-assign]
     assert [found for found, _ in target.verdicts()] == [verdict]
+
+
+# --- Losses at qos 0, and an outbox that has lost rows
+
+
+@pytest.mark.parametrize(
+    ("qos", "held", "verdicts"),
+    [
+        (0, [2], []),
+        (0, [1], []),  # the portion with 2 was lost
+        (0, [], []),
+        (0, [3], ["broken"]),
+        (2, [1], ["broken"]),
+    ],
+)
+def test_a_portion_that_was_lost_leaves_the_row_of_before(
+    place: Path, qos: int, held: list[int], verdicts: list[str]
+) -> None:
+    target = Shipping(place, lambda _: False, qos=qos, key=("k",))
+    for _ in range(2):
+        target.epoch()
+    target.at = 3
+    target.held = lambda: [("a", number) for number in held]  # type: ignore[method-assign]
+    assert [verdict for verdict, _ in target.verdicts()] == verdicts
+
+
+@pytest.mark.parametrize(
+    ("qos", "held", "verdicts"),
+    [
+        (1, [1, 2], []),
+        (1, [1, 2, 2], ["unknown"]),
+        (1, [1], ["broken"]),
+        (0, [1], ["unknown"]),
+        (0, [], ["unknown"]),
+        (0, [1, 2, 2], ["broken"]),
+        (2, [1, 2, 2], ["broken"]),
+        (2, [], ["broken"]),
+    ],
+)
+def test_sums_are_held_to_the_promise_of_their_qos(place: Path, qos: int, held: list[int], verdicts: list[str]) -> None:
+    target = Shipping(place, lambda _: False, qos=qos)
+    for _ in range(2):
+        target.epoch()
+    target.at = 3
+    for file in place.glob("*.parquet"):
+        file.unlink()
+    target.held = lambda: [("a", number) for number in held]  # type: ignore[method-assign]
+    assert [verdict for verdict, _ in target.verdicts()] == verdicts

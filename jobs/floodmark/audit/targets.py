@@ -160,9 +160,11 @@ def _differing(
     there = Counter(one for batch in found for one in plain(columns.of(pa.Table.from_batches([batch]))))
     wanted = replay.hashes()
     lacking, more = sum((wanted - there).values()), sum((there - wanted).values())
+    if sink.get("qos", 2) == 0:  # a lost portion leaves what it was to replace
+        lacking, more = 0, sum((there - replay.brought).values())
     doubled = sum(count for one, count in (there - wanted).items() if one in wanted)
     qos = sink.get("qos", 2)
-    if (lacking and qos > 0) or more - (doubled if qos == 1 else 0):
+    if lacking or more - (doubled if qos == 1 else 0):
         yield (
             f"it holds other rows than its outbox says: {lacking} missing, {more} too many, of which {doubled} are "
             "there more than once (a changed row is both missing and too many)"
@@ -185,12 +187,18 @@ def _by_sums(sink: Sink, shipped: Sequence[Portion], found: Sequence[pa.RecordBa
     lacks = aside.undelivered(shipped)
     parts = [*(pa.Table.from_batches([one]) for one in found), *([aside.rows(lacks)] if lacks else [])]
     rows = pa.concat_tables(parts, promote_options="permissive") if parts else None
+    count, qos = 0 if rows is None else rows.num_rows, sink.get("qos", 2)
+    if (qos == 1 and count > known["rows"]) or (qos == 0 and count < known["rows"]):
+        raise Undecided(
+            f"its rows cannot be compared: the outbox no longer has all of them (`outbox: {{keep: ...}}`), and at qos "
+            f"{qos} rows may {'be there more than once' if qos else 'be lost'} ({known['rows']} rows, found {count})"
+        )
     if rows is None:
         if known["rows"]:
             yield f"it holds other rows than the ledger says ({known['rows']} rows, found 0)"
         return
     said = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
-    if said and known["rows"] == rows.num_rows and len({one.generation for one in shipped}) > 1:
+    if said and known["rows"] == count and len({one.generation for one in shipped}) > 1:
         raise Undecided(
             "its rows cannot be compared: a reset left them, and may have changed a column's type, and the outbox no "
             "longer has all of them (`outbox: {keep: ...}`)"

@@ -25,7 +25,8 @@ class Replay:
     """The rows that a target has to hold, from its outbox's files. Each is (hash, time, order), by key or number.
 
     time: in the column by which backfills replace, in microseconds. order: of two rows with one key the larger stays.
-    columns: in which they are read back. foreign: refused rows that are not those of the outbox.
+    columns: in which they are read back. brought: at qos 0, all that any portion brought. foreign: refused rows that
+    are not those of the outbox.
     """
 
     sink: Sink
@@ -36,6 +37,7 @@ class Replay:
     held: dict[Any, tuple[int, int | None, Any]] = field(default_factory=dict)
     count: int = 0
     foreign: int = 0
+    brought: Counter[int] = field(default_factory=Counter)
 
     def hashes(self) -> Counter[int]:
         return Counter(one for one, _, _ in self.held.values())
@@ -85,6 +87,8 @@ class Replay:
         rows, now = (table.drop_columns([GONE]) if GONE in table.column_names else table), self.columns.of(table, ())
         keys, times, orders = self._keys(now), self._times(rows), self._orders(rows)
         hashes = plain(now)
+        if self.sink.get("qos", 2) == 0:
+            self.brought.update(one for one, gone in zip(hashes, marks, strict=True) if not gone)
         for key, hashed, at, order, gone in zip(keys, hashes, times, orders, marks, strict=True):
             if gone:
                 self.held.pop(key, None)
