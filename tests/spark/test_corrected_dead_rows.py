@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.corrected import CORRECT, proven
+from support.corrected import CORRECT, at, proven
 from support.flow import Flow, event, rows_of
 from support.running import backfill, run
 
 from floodmark.core.lifecycle.replays import replay_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Replay
+from floodmark.errors import HistoryGone
 from floodmark.spark.look.rehearsal import rehearse
 from floodmark.spark.rule.run import RuleRun
 
@@ -30,6 +31,7 @@ CHANGES = (
     "UPDATE {} SET k = '2' WHERE k = 'x'",
     "DELETE FROM {} WHERE k = '2'",
 )
+MINUTE = [int(at(seconds).timestamp()) * 1_000_000 for seconds in (0, 60)]
 FAR = 1000  # no value of a row that a test is about
 
 
@@ -166,7 +168,7 @@ def test_a_row_that_the_source_corrected_for_an_expectation_counts(spark: SparkS
     run(spark, flow)
     corrected(spark, flow, "UPDATE {} SET n = 1 WHERE k = 'a' OR k = 'c'")
     assert found(flow, "k") == [("a",), ("b",), ("c",)]
-    backfill(spark, flow, 0, 60)
+    backfill(spark, flow, *MINUTE)
     assert found(flow, "k") == [("a",), ("b",), ("c",)]
     proven(flow)
 
@@ -183,6 +185,76 @@ def test_a_dead_row_is_found_by_what_the_rule_read_when_it_died(spark: SparkSess
     corrected(spark, flow, "DELETE FROM {} WHERE k = '5'")
     assert found(flow, "i") == [(1,), (6,), (9,)]
     proven(flow)
+
+
+POSITIVE = {"positive": {"check": "n > 0", "on_fail": "dead"}}  # the SQL of these rules does not read n
+COUNTS = "SELECT window.start AS start, k, count(*) AS c FROM events GROUP BY window(at, '1 minute'), k"
+MAPPED = "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+
+
+def test_a_good_row_stays_though_its_dead_twin_left_and_the_expectation_too(spark: SparkSession, place: Path) -> None:
+    """Nothing but a column that the rule reads no more tells the two rows apart."""
+    flow = flow_of(place, COUNTS, "30 seconds", expect=POSITIVE)
+    flow.arrive([event(6, "b", n=-1), event(6, "b", n=5), event(9, "c", n=1), event(600, "z", n=1)])
+    run(spark, flow)
+    corrected(spark, flow, "DELETE FROM {} WHERE n = -1")
+    del flow.stream["expect"]
+    flow.arrive([event(700, "z")])
+    run(spark, flow)
+    corrected(spark, flow, "UPDATE {} SET k = 'd' WHERE k = 'c'")
+    assert found(flow, "k", "c") == [("b", 1), ("d", 1), ("z", 1)]
+    backfill(spark, flow, *MINUTE)
+    assert found(flow, "k", "c") == [("b", 1), ("d", 1), ("z", 1)]
+    proven(flow)
+
+
+def test_a_row_counts_once_corrected_for_an_expectation_that_is_gone(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, "SELECT at, k FROM events", None, expect=POSITIVE)
+    flow.arrive([event(0, "a", n=-1), event(1, "b", n=-1), event(2, "c", n=1)])
+    run(spark, flow)
+    del flow.stream["expect"]
+    corrected(spark, flow, "UPDATE {} SET n = 7 WHERE k = 'a'")
+    assert found(flow, "k") == [("a",), ("c",)]
+    proven(flow)
+
+
+def mapped(spark: SparkSession, place: Path) -> Flow:
+    """A rule with a dead row, whose source has renamed or dropped the column for which the row died."""
+    flow = flow_of(place, "SELECT at, k FROM events", None, expect=POSITIVE)
+    flow.arrive([event(0, "a", n=-1), event(2, "c", n=1)])
+    spark.sql(MAPPED.format(f"delta.`{flow.source}`"))
+    run(spark, flow)
+    del flow.stream["expect"]
+    return flow
+
+
+def test_a_correction_stops_where_a_column_that_told_dead_rows_apart_is_gone(spark: SparkSession, place: Path) -> None:
+    flow = mapped(spark, place)
+    table = f"delta.`{flow.source}`"
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN n TO m")
+    spark.sql(f"UPDATE {table} SET m = 7 WHERE k = 'a'")
+    spark.sql(f"UPDATE {table} SET k = 'd' WHERE k = 'c'")
+    with pytest.raises(HistoryGone, match=r'same name and type: n\. .* to 1 of them, such as {"at":.*,"k":"a"'):
+        run(spark, flow)
+    assert found(flow, "k") == [("c",)]
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN m TO n")
+    run(spark, flow)
+    assert found(flow, "k") == [("a",), ("d",)]
+    proven(flow)
+
+
+def test_a_correction_stops_where_another_column_has_the_name_of_that(spark: SparkSession, place: Path) -> None:
+    """The dead row would seem to have left: the new column has NULL for it."""
+    flow = mapped(spark, place)
+    table = f"delta.`{flow.source}`"
+    spark.sql(f"ALTER TABLE {table} DROP COLUMN n")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN n BIGINT")
+    flow.arrive([event(3, "e")])
+    run(spark, flow)  # which does not read the column
+    spark.sql(f"UPDATE {table} SET k = 'd' WHERE k = 'c'")
+    with pytest.raises(HistoryGone, match="column n, as it was read up to version 1, was dropped or renamed since"):
+        run(spark, flow)
+    assert found(flow, "k") == [("c",), ("e",)]
 
 
 def test_a_row_that_comes_back_brings_what_its_replay_made(spark: SparkSession, place: Path) -> None:

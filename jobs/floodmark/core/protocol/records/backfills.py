@@ -81,7 +81,8 @@ class Deferred(Record):
 class Rewritten(Rewrite):
     """Rewrites of a stream's source that a correction follows, from the first to the last.
 
-    left, came: the rows that the rule reads, less those that both left and came, in all columns that it reads.
+    left, came: the rows that the rule reads, less those that both left and came, in all columns that it reads or
+    that its dead rows hold.
     """
 
     left: Digest

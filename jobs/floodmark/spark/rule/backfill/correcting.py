@@ -183,6 +183,7 @@ def _difference(past: PastRows, name: str, rewrites: Sequence[Rewrite]) -> Diffe
         for sign, rows in sides
     ]
     kept = reduce(DataFrame.unionAll, frames).where("_k OR _e IS NOT NULL")
+    past.check_told_apart(kept)
     whole = scope_of(plan.rule) is Scope.KEYS or plan.rule.query.lone_sessions is not None or bool(past.head.replays)
     each = _net(kept, [field.name for field in shape.columns(name)], shape.prefix(name), whole, _folds(plan, name))
     each = each.persist(StorageLevel.MEMORY_AND_DISK)

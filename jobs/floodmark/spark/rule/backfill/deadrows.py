@@ -7,7 +7,7 @@ row any more, and what a replay made of it does not count beside the corrected r
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -16,13 +16,15 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
-from floodmark.connectors.columns import needed, with_checked_columns
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.words.lexis import quoted
+from floodmark.errors import HistoryGone
 from floodmark.spark.read.digesting import HASH, Digesting
 from floodmark.spark.read.replaying import replayed
+from floodmark.spark.rule.backfill.deadcolumns import Compared
 from floodmark.spark.rule.generation import Plan
+from floodmark.spark.session.constants import AS_JSON
 
 THERE = "_floodmark_there"  # whether a source still holds the dead row
 TIMES, PLACE, WHOLE = "_floodmark_times", "_floodmark_place", "_floodmark_whole"
@@ -49,13 +51,13 @@ def of_epochs(head: Head, first: int, upto: int) -> str:
 class Originals:
     """The rows among which dead ones are looked for: what the sources hold, or what left or came.
 
-    texts: the rule's, each with the first epoch that it was the text of. every: all dead rows with equal columns are
-    THERE, else as many as there are. held: frames that are persisted.
+    compared: by which columns, for all epochs. every: all dead rows with equal columns are THERE, else as many as there
+    are. held: frames that are persisted.
     """
 
     plan: Plan
     head: Head
-    texts: Sequence[tuple[int, Rule]]
+    compared: Sequence[Compared]
     rows: DataFrame
     held: list[DataFrame]
     every: bool = False
@@ -79,16 +81,20 @@ class Originals:
 
     def _told(self, dead: DataFrame, among: DataFrame) -> DataFrame:
         frames = []
-        for of_text, read in read_then(self.plan, self.texts, dead.columns):
-            for i, (name, fields) in enumerate(read.items()):
-                mine, theirs = dead.where(of_text).where(F.col("_stream") == name), among.where(f"_s = {i}")
-                frames.append(self._counted(mine, theirs, StructType(fields), self.plan.fold.shape.prefix(name)))
+        for one in self.compared:
+            for i, name in enumerate(one.columns):
+                mine, theirs = dead.where(one.epochs).where(F.col("_stream") == name), among.where(f"_s = {i}")
+                frames.append(self._counted(mine, theirs, one, name))
         return reduce(DataFrame.unionByName, frames)
 
-    def _counted(self, dead: DataFrame, among: DataFrame, alike: StructType, prefix: str) -> DataFrame:
-        """The dead rows with THERE. alike: the columns to compare; prefix: of their names in `among`."""
+    def _counted(self, dead: DataFrame, among: DataFrame, how: Compared, stream: str) -> DataFrame:
+        """The dead rows of a stream with THERE."""
+        alike, prefix = StructType(how.columns[stream]), self.plan.fold.shape.prefix(stream)
         wanted = Digesting(alike, exact=True).hashed(_widened(dead, alike))
         found = Digesting(alike, exact=True, before=f"`{prefix}").hashed(among).select(HASH)
+        if how.gone[stream] and not self.every:  # where more rows count as touched than are, nothing is lost
+            unsure = wanted.join(found, HASH, "left_semi").select(*map(quoted, alike.names))
+            _refuse_unsure(self.plan.rule, stream, how.gone[stream], unsure)
         own = found.join(wanted.select(HASH).distinct(), HASH, "left_semi")
         often = own.groupBy(HASH).agg(F.count(F.lit(1)).alias(TIMES))
         place = F.row_number().over(Window.partitionBy(HASH).orderBy("_epoch", "_reason"))
@@ -102,33 +108,32 @@ def _widened(dead: DataFrame, fields: Iterable[StructField]) -> DataFrame:
     return dead.withColumns({field.name: F.col(quoted(field.name)).cast(field.dataType) for field in plain})
 
 
-def read_then(
-    plan: Plan, texts: Sequence[tuple[int, Rule]], kept: Sequence[str]
-) -> list[tuple[str, dict[str, list[StructField]]]]:
-    """By which columns dead rows are found again, the most first: SQL for the epochs, and of each stream the columns
-    that the rule read in these, and still reads.
+def check_sure(plan: Plan, rows: DataFrame, removed: DataFrame, alike: Sequence[StructField], how: Compared) -> None:
+    """Raise HistoryGone if a dead row (`removed`) may be among the rows, but not all that it holds can be compared.
 
-    kept: the columns of the dead table. An event time that an expression computes is none of the source's.
+    alike: the columns of the rule's frame that can be.
     """
-    found: list[tuple[list[str], dict[str, list[StructField]]]] = []
-    ends = [*(first - 1 for first, _ in texts[1:]), (1 << 63) - 1]
-    for (first, text), end in zip(texts, ends, strict=True):
-        read = {name: list(_read(plan, name, text, kept)) for name in plan.rule.streams}
-        known = next((spans for spans, columns in found if columns == read), None)
-        if known is None:
-            found.append((known := [], read))
-        known.append(f"_epoch BETWEEN {first} AND {end}")
-    fullest = sorted(found, key=lambda one: -sum(map(len, one[1].values())))
-    return [(" OR ".join(spans), read) for spans, read in fullest]
+    digesting = Digesting(StructType(list(alike)), exact=True)
+    for i, (name, gone) in enumerate(how.gone.items()):
+        if gone:
+            mine, theirs = (one.where(f"_s = {i}") for one in (removed, rows))
+            found = digesting.hashed(_widened(mine, alike)).join(
+                digesting.hashed(theirs).select(HASH), HASH, "left_semi"
+            )
+            own, prefix = how.columns[name], plan.fold.shape.prefix(name)
+            unsure = found.select(*(F.col(quoted(prefix + one.name)).alias(one.name) for one in own))
+            _refuse_unsure(plan.rule, name, gone, unsure)
 
 
-def _read(plan: Plan, name: str, text: Rule, kept: Sequence[str]) -> Iterator[StructField]:
-    time, there = plan.rule.streams[name].event_time, {column.lower() for column in kept}
-    made = time.name.lower() if time is not None and time.expr is not None else None
-    fields = [one for one in plan.fold.shape.columns(name) if one.name.lower() in there - {made}]
-    types = {field.name: field.dataType.simpleString() for field in fields}
-    read = set(with_checked_columns(text, name, needed(text, name, types), types))
-    return (field for field in fields if field.name in read)
+def _refuse_unsure(rule: Rule, stream: str, gone: Sequence[str], rows: DataFrame) -> None:
+    row = rows.select(F.to_json(F.struct("*"), AS_JSON)).head()  # Python lacks some years
+    if row is not None:
+        raise HistoryGone(
+            f"rule {rule.rule}, stream {stream}: dead rows hold columns that the source has no more under the same "
+            f"name and type: {', '.join(gone)}. Without these, rows of the source are equal to {rows.count()} of them, "
+            f"such as {row[0]}, and nothing tells whether they are the dead rows or good ones. No result was changed. "
+            f"Restore the columns in the source, or start over with `floodmark reset {rule.rule}`"
+        )
 
 
 def without(rows: DataFrame, removed: DataFrame, first: str, alike: Sequence[StructField]) -> DataFrame:

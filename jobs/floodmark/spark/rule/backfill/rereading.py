@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -18,23 +17,24 @@ from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.lookedup import SameVersions
 from floodmark.core.protocol.records.rows import Counts
-from floodmark.core.rules.rule import Rule, Stream
+from floodmark.core.rules.rule import Stream
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import HistoryGone
 from floodmark.ledger.delta import tables
 from floodmark.ledger.home import Home
-from floodmark.ledger.ledger import LedgerReader
 from floodmark.spark.read.batch import NO_LIMIT, Batch, Limits, united
 from floodmark.spark.read.frames import read_range, tagged
 from floodmark.spark.read.replaying import dead_rows
 from floodmark.spark.read.shape import Shape, instant, time_type
-from floodmark.spark.rule.backfill.deadrows import THERE, Originals, of_epochs, read_then, replays_of, without
+from floodmark.spark.rule.backfill.deadcolumns import Compared, Text, compared, texts_of, wider
+from floodmark.spark.rule.backfill.deadrows import THERE, Originals, check_sure, of_epochs, replays_of, without
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import bytes_not_passed_over
 
 FEW = 64 << 20  # bytes of files
-Removed = tuple[DataFrame, list[StructField]]  # rows of the rule's frame, and the columns to find them by
+# Rows of the rule's frame, the columns of it to find them by, and the same by stream
+Removed = tuple[DataFrame, list[StructField], Compared]
 
 
 def at_hand(rows: DataFrame) -> DataFrame:
@@ -52,11 +52,11 @@ def within(plan: Plan, rows: DataFrame, span: Restated) -> DataFrame:
 class PastRows:
     """The rows that a generation's epochs up to the head's have read, in the rule's frame, as the sources hold them.
 
-    corrected: for a correction. held: frames that are persisted.
+    given: the plan of the rule. corrected: for a correction. held: frames that are persisted.
     """
 
     session: SparkSession
-    plan: Plan
+    given: Plan
     home: Home
     head: Head
     corrected: bool = False
@@ -67,6 +67,13 @@ class PastRows:
         """Whether rows may have left a source since. Then what a replay made of a dead row that has left counts no
         more."""
         return self.corrected or self.head.is_rewritten
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan by which they are read: with all columns that can tell a dead row from others."""
+        if not self.rewritten or not has_rows(self.home.dead):
+            return self.given
+        return wider(self.session, self.given, self.home, self._texts, self._table.schema)
 
     def all(self, epochs: SameVersions | None = None) -> DataFrame:
         """All of them, dead ones included. epochs: that have read the rows, if not all have."""
@@ -96,9 +103,16 @@ class PastRows:
         """What replays have made of dead rows that are among these rows, which left a source or came."""
         if not self.head.replays or not has_rows(self.home.dead):
             return None
-        found = Originals(self.plan, self.head, self._texts, changed, self.held, every=True).marked(self._table)
+        found = Originals(self.plan, self.head, self._compared, changed, self.held, every=True).marked(self._table)
         made = replays_of(self.plan, found.where(THERE).drop(THERE), self.head, 1, self.head.epoch)
         return reduce(DataFrame.unionByName, made).where("_k AND _e IS NULL")
+
+    def check_told_apart(self, changed: DataFrame) -> None:
+        """Raise HistoryGone if dead rows may be among these rows, which left a source or came, or were copied, and may
+        differ in what cannot be compared."""
+        if has_rows(self.home.dead):
+            for removed, alike, how in self._removed(lambda rows: rows, None):
+                check_sure(self.plan, changed, removed, alike, how)
 
     def quarantined(self, table: str) -> DataFrame:
         """All rows of the late or dead table, in the rule's frame."""
@@ -118,23 +132,21 @@ class PastRows:
     def _removed(self, of: Callable[[DataFrame], DataFrame], epochs: SameVersions | None) -> Iterator[Removed]:
         """The dead rows that these epochs quarantined, in the rule's frame, and the columns to compare.
 
-        If rewritten, these are all columns that the rule read then: somebody may have corrected another one than the
-        SQL reads. Else each dead row is there, and the SQL's columns do, whichever expectations have come since.
+        If rewritten, these are all that the dead rows hold: somebody may have corrected another one than the SQL reads.
+        Else each dead row is there, and the SQL's columns do, whichever expectations have come since.
         """
         shape = self.plan.fold.shape
         # A row that died again in a replay is found again only among what that replay reads.
         table = self.dead if self.rewritten and self.head.replays else self._table
         assert table is not None
         rows = table.where(of_epochs(self.head, *self._numbers(epochs)))
-        known = {name: list(schema) for name, schema in shape.streams.items()}
-        read_by = read_then(self.plan, self._texts, table.columns) if self.rewritten else [("true", known)]
-        for of_text, read in read_by:
+        for how in self._compared if self.rewritten else [_by_sql(self.plan)]:
             columns = [
                 StructField(shape.prefix(name) + one.name, one.dataType)
-                for name, fields in read.items()
+                for name, fields in how.columns.items()
                 for one in fields
             ]
-            yield of(quarantined_rows(self.plan, rows.where(of_text))), columns
+            yield of(quarantined_rows(self.plan, rows.where(how.epochs))), columns, how
 
     @property
     def _entries(self) -> tuple[Entry, Entry]:
@@ -152,7 +164,7 @@ class PastRows:
         if not self.rewritten or not has_rows(self.home.dead):
             return self._table
         read = reread(self.session, self.plan, self.home, *self._entries)
-        found = Originals(self.plan, self.head, self._texts, read, self.held).marked(self._table)
+        found = Originals(self.plan, self.head, self._compared, read, self.held).marked(self._table)
         return found.where(THERE).drop(THERE)
 
     @property
@@ -160,26 +172,24 @@ class PastRows:
         return dead_rows(self.session, self.home.dead)
 
     @cached_property
-    def _texts(self) -> list[tuple[int, Rule]]:
+    def _texts(self) -> list[Text]:
         return list(texts_of(self.home, self.head))
 
+    @cached_property
+    def _compared(self) -> list[Compared]:
+        return compared(self.plan, self.home, self._texts, self._table.schema)
 
-def texts_of(home: Home, head: Head) -> Iterator[tuple[int, Rule]]:
-    """The texts by which epochs of the generation have run, each with the first epoch that ran by it."""
-    ledger = LedgerReader.load(home.ledger)
-    assert ledger is not None
-    known = None
-    for row in ledger.rows:
-        if row.kind == "intent" and row.generation == head.generation and row.epoch <= head.epoch:
-            body = json.loads(row.body)
-            if body["rule_hash"] != known:
-                known = body["rule_hash"]
-                yield row.epoch, Rule.from_json(body["rule"])
+
+def _by_sql(plan: Plan) -> Compared:
+    """Dead rows of all epochs, by what the SQL reads."""
+    streams = plan.fold.shape.streams
+    return Compared("true", {name: list(schema) for name, schema in streams.items()}, {name: [] for name in streams})
 
 
 def _living(plan: Plan, rows: DataFrame, dead: Sequence[Removed], rewritten: bool) -> tuple[Batch, dict[str, Counts]]:
     gone, left = dict.fromkeys(plan.rule.streams, 0), rows
-    for removed, alike in dead:
+    for removed, alike, how in dead:
+        check_sure(plan, left, removed, alike, how)
         gone = {name: gone[name] + count for name, count in _by_stream(plan, removed).items()}
         left = without(left, removed, _stopping(plan), alike)
     if any(gone.values()):

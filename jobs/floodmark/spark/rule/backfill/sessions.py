@@ -36,7 +36,8 @@ from floodmark.core.sql.forms.bounds import HIDDEN
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.ledger.home import Home
 from floodmark.spark.read.shape import micros
-from floodmark.spark.rule.backfill.rereading import PastRows, has_rows, texts_of, within
+from floodmark.spark.rule.backfill.deadcolumns import texts_of
+from floodmark.spark.rule.backfill.rereading import PastRows, has_rows, within
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.session.views import put_view
 
@@ -54,7 +55,7 @@ def touched(past: PastRows, times: Parts, rows: DataFrame, newest: int) -> Inter
     before the rule's file was edited, sessions were made of other rows.
     """
     rule, watermark = past.plan.rule, past.head.watermark
-    if watermark is None or not same_expectations(rule, (text for _, text in texts_of(past.home, past.head))):
+    if watermark is None or not same_expectations(rule, (text.rule for text in texts_of(past.home, past.head))):
         return None
     search = _Search(past, rows)
     found, _ = search.around(times, [])
@@ -71,7 +72,7 @@ def opens_at(interval: Interval) -> int:
 def requested(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Interval:
     """The interval, widened to whole sessions. Raises Refused if one of them is not final, or was made otherwise."""
     rule, wanted = plan.rule, [(interval.begin, interval.end)]
-    if not same_expectations(rule, (text for _, text in texts_of(home, head))):
+    if not same_expectations(rule, (text.rule for text in texts_of(home, head))):
         raise of_no_interval(
             rule.rule, "a stream had another `expect` in earlier epochs, which may have had other rows in its sessions"
         )

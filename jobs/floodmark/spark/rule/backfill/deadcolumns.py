@@ -1,0 +1,147 @@
+"""By which columns dead rows are looked for in a source: all that they hold, and the source still has.
+
+The rule may read some of them no more. A row may have died for such a column, and by it alone be told from a good one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from floodmark.connectors.columns import needed, with_checked_columns
+from floodmark.connectors.ports.registry import sources
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Columns
+from floodmark.core.rules.rule import Rule
+from floodmark.core.rules.sinks.sinkcolumns import QUARANTINE_COLUMNS
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
+from floodmark.spark.fold.folds import fold_of
+from floodmark.spark.rule.generation import Plan
+
+WIDENED = (("tinyint", "smallint", "int", "bigint"), ("float", "double"))  # by Delta, each to a later one
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text by which epochs of the generation have run, from epoch `first` on, which ended at `entry`.
+
+    columns: of each stream, those that `SELECT *` meant.
+    """
+
+    first: int
+    entry: Entry
+    rule: Rule
+    columns: Columns
+
+    def read(self, name: str, held: Sequence[str]) -> set[str]:
+        """Those of the columns `held`, in lower case, that this text read of a stream, expectations included."""
+        known = [column.lower() for column, _ in self.columns.get(name, ())]
+        among, time = dict.fromkeys(held, ""), self.rule.streams[name].event_time
+        wanted = known if known and self.rule.query.star else needed(self.rule, name, among)
+        made = {time.name.lower()} if time is not None and time.expr is not None else set[str]()
+        return set(with_checked_columns(self.rule, name, wanted, among)) - made
+
+
+@dataclass(frozen=True)
+class Compared:
+    """How the dead rows of some epochs are compared with those of the sources.
+
+    epochs: SQL. columns: of each stream, those to compare. gone: those that the dead rows hold, too, but the source has
+    no more under that name and type.
+    """
+
+    epochs: str
+    columns: dict[str, list[StructField]]
+    gone: dict[str, list[str]]
+
+
+def texts_of(home: Home, head: Head) -> Iterator[Text]:
+    ledger = LedgerReader.load(home.ledger)
+    assert ledger is not None
+    known, columns = None, head.begun_with.columns
+    for row in ledger.rows:
+        if row.kind == "intent" and row.generation == head.generation and row.epoch <= head.epoch:
+            body = json.loads(row.body)
+            columns = body.get("columns") or columns
+            if (body["rule_hash"], columns) != known:
+                known = (body["rule_hash"], columns)
+                yield Text(row.epoch, Entry.parse(body["entry"]), Rule.from_json(body["rule"]), columns)
+
+
+def wider(session: SparkSession, plan: Plan, home: Home, texts: Sequence[Text], dead: StructType) -> Plan:
+    """The plan, which also reads what dead rows hold by earlier texts, as far as the sources have it."""
+    shape, held, more = plan.fold.shape, _held(dead), dict[str, StructType]()
+    kinds = {field.name.lower(): field for field in dead}
+    for name, source in sources(plan.rule, home).items():
+        there = {field.name.lower() for field in shape.columns(name)}
+        lacking = {column for text in texts for column in text.read(name, held)} - there
+        if lacking.isdisjoint(column.lower() for column in source.columns()):
+            continue
+        fields = [one for one in source.typed(session).schema if one.name.lower() in lacking]
+        more[name] = StructType(
+            [*shape.columns(name), *(one for one in fields if _comparable(kinds[one.name.lower()], one))]
+        )
+    if not more:
+        return plan
+    widened = dataclasses.replace(shape, more={**shape.more, **more})
+    return dataclasses.replace(plan, fold=fold_of(plan.rule, widened, session))
+
+
+def compared(plan: Plan, home: Home, texts: Sequence[Text], dead: StructType) -> list[Compared]:
+    """By which columns dead rows are found again, the most first. plan: a `wider` one.
+
+    Raises HistoryGone if the name of one is that of another column by now.
+    """
+    found: dict[str, tuple[Compared, list[str]]] = {}
+    ends = [*(text.first - 1 for text in texts[1:]), (1 << 63) - 1]
+    for text, end in zip(texts, ends, strict=True):
+        read = {name: text.read(name, _held(dead)) for name in plan.rule.streams}
+        columns = {name: [one for one in _own(plan, name) if one.name.lower() in read[name]] for name in read}
+        _check_same(plan, home, text, columns)
+        one = Compared("", columns, _gone(text, read, columns))
+        found.setdefault(repr(one), (one, []))[1].append(f"_epoch BETWEEN {text.first} AND {end}")
+    each = (dataclasses.replace(one, epochs=" OR ".join(spans)) for one, spans in found.values())
+    return sorted(each, key=lambda one: -sum(map(len, one.columns.values())))
+
+
+def _held(dead: StructType) -> list[str]:
+    return [field.name.lower() for field in dead if field.name.lower() not in QUARANTINE_COLUMNS]
+
+
+def _own(plan: Plan, name: str) -> list[StructField]:
+    """The columns that are read of a stream's source. An event time that an expression computes is none of them."""
+    time = plan.rule.streams[name].event_time
+    made = time.name.lower() if time is not None and time.expr is not None else None
+    return [field for field in plan.fold.shape.columns(name) if field.name.lower() != made]
+
+
+def _gone(
+    text: Text, read: Mapping[str, set[str]], columns: Mapping[str, Sequence[StructField]]
+) -> dict[str, list[str]]:
+    """By stream. The dead table has the columns of all streams, and the words of the SQL do not say of which one is."""
+    there = {name: {field.name.lower() for field in fields} for name, fields in columns.items()}
+    found = {}
+    for name, wanted in read.items():
+        known = {column.lower() for column, _ in text.columns.get(name, ())}
+        others = set().union(*(one for other, one in there.items() if other != name)) - known
+        found[name] = sorted(wanted - there[name] - others)
+    return found
+
+
+def _check_same(plan: Plan, home: Home, text: Text, columns: Mapping[str, Sequence[StructField]]) -> None:
+    for (name, source), line in zip(sources(plan.rule, home).items(), text.entry.offsets, strict=True):
+        source.check_columns(line, (field.name for field in columns[name]))
+
+
+def _comparable(held: StructField, now: StructField) -> bool:
+    """Whether the source's type holds each value of the dead table's, as it is."""
+    before, after = held.dataType.simpleString(), now.dataType.simpleString()
+    wider = (kinds[kinds.index(before) :] for kinds in WIDENED if before in kinds)
+    return before == after or any(after in kinds for kinds in wider)
