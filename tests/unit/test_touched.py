@@ -16,7 +16,16 @@ from deltalake import DeltaTable, write_deltalake
 from support.flow import HOPPING, SESSIONS, SLICED, STATELESS, TUMBLING, TWO_WINDOWS, Flow
 
 from floodmark.connectors.delta.rewrites import FileChanges, as_added, rewriting
-from floodmark.core.lifecycle.backfills import EVER, EVERYTHING, as_computed, holds, restated_in, scope_now, windows_of
+from floodmark.core.lifecycle.backfills import (
+    EVER,
+    EVERYTHING,
+    as_computed,
+    holds,
+    requested_interval,
+    restated_in,
+    scope_now,
+    windows_of,
+)
 from floodmark.core.lifecycle.changes import check_edit, check_keeps_corrections
 from floodmark.core.lifecycle.corrections import (
     MOST_GAPS,
@@ -333,6 +342,17 @@ def test_progress_that_cannot_be_corrected_is_refused_before_anything_is_read(tm
     check_correctable(rule, head(rule))
     with pytest.raises(Refused, match=r"rows from before a reset.*floodmark reset counted.*on_rewrite: skip"):
         check_correctable(rule, head(rule, kept_output=True))
+
+
+def test_a_generation_that_began_behind_rows_is_not_corrected_whatever_the_file_says_now(tmp_path: Path) -> None:
+    """An edit of `start` counts from the next reset: until then, rows are read as they came."""
+    began, rule = rule_of(tmp_path, stream={"start": "latest"}), rule_of(tmp_path)
+    with pytest.raises(Refused, match=r"began with another `start` of stream events.*floodmark reset counted"):
+        check_correctable(rule, head(began))
+    now = head(began, table_ids={f"sink/{sink.address}": "id" for sink in rule.sinks})
+    requested_interval(rule, now, 0, MINUTE, str)
+    with pytest.raises(Refused, match="began with another `start` of stream events"):
+        requested_interval(rule, replace(now, corrections=1), 0, MINUTE, str)
 
 
 @pytest.mark.parametrize(("old", "new"), list(permutations(("stop", "skip", "correct"), 2)))

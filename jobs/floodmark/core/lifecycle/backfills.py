@@ -186,6 +186,8 @@ def _why_not_at_all(rule: Rule, head: Head, scope: Scope) -> Iterator[str]:
     yield from _of_new_sinks(rule, head)
     yield from reasons_in_sinks(rule, head, scope)
     yield from _of_kept_rows(rule, head)
+    if head.is_rewritten:
+        yield from reasons_by_start(rule, head)
 
 
 def _why_not_then(rule: Rule, head: Head) -> Iterator[str]:
@@ -235,6 +237,15 @@ def reasons_in_sinks(rule: Rule, head: Head, scope: Scope) -> Iterator[str]:
     if scope is Scope.ALL:
         yield from reasons_by_emptying(rule)
         yield from _of_kept_rows(rule, head)
+
+
+def reasons_by_start(rule: Rule, head: Head) -> Iterator[str]:
+    """Why rows that were removed or changed cannot be read again as they are: a generation that began behind some rows
+    reads what was added since, as it came. An edit of `start` counts from the next reset."""
+    begun = Rule.from_json(str(head.begun_with.rule)).streams
+    for name, stream in rule.streams.items():
+        if stream.on_rewrite == "correct" and name in begun and begun[name].start != "earliest":
+            yield f"the generation began with another `start` of stream {name} than earliest"
 
 
 def _of_kept_rows(rule: Rule, head: Head) -> Iterator[str]:

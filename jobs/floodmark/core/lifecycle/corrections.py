@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from floodmark.core.lifecycle.backfills import (
     Interval,
     Shown,
     is_final,
     reach_of,
+    reasons_by_start,
     reasons_in_sinks,
     same_tables,
     scope_now,
@@ -158,7 +159,8 @@ def check_correctable(rule: Rule, head: Head, scope: Scope | None = None) -> Non
 
     scope: what is computed again; None: the least that can be.
     """
-    found = next(reasons_in_sinks(rule, head, scope or scope_now(rule, head)), None)
+    reasons = chain(reasons_by_start(rule, head), reasons_in_sinks(rule, head, scope or scope_now(rule, head)))
+    found = next(reasons, None)
     if found is not None:
         raise Refused(
             f"rule {rule.rule}: a source was rewritten, and the rule cannot be corrected: {found}. Nothing was read. "
