@@ -152,11 +152,11 @@ def test_a_file_that_has_not_its_name_yet_counts_and_gets_it(shop: Shop) -> None
     (file,) = shop.seen()
     (listed,) = json.loads(shop.manifests()[-1].read_text())["files"]
     file.rename(file.with_name(listed["staged"]))
-    (file.parent / ".000000000001-ffff.parquet").write_text("of a relay that lost")
-    (file.parent / ".000000000009-ffff.parquet").write_text("of a relay that may go on")
+    (file.parent / ".000000000001-0000ffff.parquet").write_text("of a relay that lost")
+    (file.parent / ".000000000009-0000ffff.parquet").write_text("of a relay that may go on")
     assert (shop.seen(), shop.has_all()) == ([], True)
     assert shop.relays.ship().code == 0
-    assert [one.name for one in shop.data()] == [".000000000009-ffff.parquet", file.name]
+    assert [one.name for one in shop.data()] == [".000000000009-0000ffff.parquet", file.name]
     assert shop.has_all()
 
 
