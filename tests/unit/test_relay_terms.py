@@ -147,24 +147,26 @@ def test_a_reset_waits_for_rows_that_would_not_fit_its_columns(
     return None
 
 
-def test_a_replay_goes_by_the_key_that_the_rule_runs_with(place: Path) -> None:
-    """The key's row that came since must not be undone by an older one."""
+def overtaken(place: Path) -> tuple[Outboxed, Path]:
+    """A rule whose target has refused two rows; a later one of the key `a` has overtaken the first."""
     rule, path = own(place, key=["k"], on_error="dead")
     path.with_suffix(".odd").touch()
     rule.epoch([event(1, "a", n=1), event(1, "b", n=3)])
     rule.epoch([event(2, "a", n=2)])
     assert rule.relays.ship().code == 0
+    return rule, path
+
+
+def test_a_replay_goes_by_the_key_that_the_rule_runs_with(place: Path) -> None:
+    """The key's row that came since must not be undone by an older one."""
+    rule, _ = overtaken(place)
     edited(rule, "key")
     found = rule.command("undelivered", "replay", "refused", "--dry-run", "--json")
     assert json.loads(found[1])["rows"] == 1, found
 
 
 def test_a_replay_takes_superseded_rows_out_of_the_count(place: Path) -> None:
-    rule, path = own(place, key=["k"], on_error="dead")
-    path.with_suffix(".odd").touch()
-    rule.epoch([event(1, "a", n=1), event(1, "b", n=3)])
-    rule.epoch([event(2, "a", n=2)])
-    assert rule.relays.ship().code == 0
+    rule, path = overtaken(place)
     assert "1 rows are left out" in rule.command("undelivered", "replay", "refused", "--dry-run")[1]
     assert "2 rows are undelivered" in rule.command("status", "refused")[1]
     path.with_suffix(".odd").unlink()

@@ -160,10 +160,10 @@ def _differing(
     there = Counter(one for batch in found for one in plain(columns.of(pa.Table.from_batches([batch]))))
     wanted = replay.hashes()
     lacking, more = sum((wanted - there).values()), sum((there - wanted).values())
-    if sink.get("qos", 2) == 0:  # a lost portion leaves what it was to replace
+    qos = sink.get("qos", 2)
+    if qos == 0:  # a lost portion leaves what it was to replace
         lacking, more = 0, sum((there - replay.brought).values())
     doubled = sum(count for one, count in (there - wanted).items() if one in wanted)
-    qos = sink.get("qos", 2)
     if lacking or more - (doubled if qos == 1 else 0):
         yield (
             f"it holds other rows than its outbox says: {lacking} missing, {more} too many, of which {doubled} are "

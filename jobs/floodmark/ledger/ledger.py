@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,7 @@ from floodmark.ledger.delta.datafiles import query, root_of
 from floodmark.ledger.delta.storefaults import cannot_take, make_room
 from floodmark.ledger.delta.syncing import sync_commit, sync_table
 from floodmark.ledger.delta.tablelog import recorded_in
-from floodmark.ledger.delta.tables import ANEW, open_table, table_id
+from floodmark.ledger.delta.tables import ANEW, open_table, table_id, with_room
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -218,7 +218,7 @@ class Ledger(LedgerReader):
             return
         rows = self.rows
         if many:
-            with _with_room(self.address):
+            with with_room(partial(_not_compacted, self.address)):
                 self._table.optimize.compact()
                 sync_commit(self.address, self._table.version())
                 self._vacuum()
@@ -340,18 +340,8 @@ def _store_failed(address: str, row: Row, fault: Exception) -> RunFailed:
     return RunFailed(about_ledger(address, problem))
 
 
-@contextmanager
-def _with_room(address: str) -> Iterator[None]:
-    """Name the ledger, and what to do, where its store takes no more files."""
-    try:
-        yield
-    except (DeltaError, OSError) as fault:
-        why = cannot_take(str(fault))
-        if why is None:
-            raise
-        raise RunFailed(
-            about_ledger(address, f"it cannot be compacted: {why}; {make_room(why)}, then retry")
-        ) from fault
+def _not_compacted(address: str, why: str) -> str:
+    return about_ledger(address, f"it cannot be compacted: {why}")
 
 
 def _memory(address: str) -> Path:

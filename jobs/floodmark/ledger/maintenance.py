@@ -17,11 +17,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 
 from floodmark.core.lifecycle.cleanup import (
     CHECKPOINT_AFTER,
@@ -43,10 +44,9 @@ from floodmark.core.protocol.recovery import app_id, check_tables
 from floodmark.core.rules.model import CleanUp
 from floodmark.core.text.addresses import identity
 from floodmark.core.text.tablenames import about_named, about_table, table_label
-from floodmark.errors import Busy, Refused, RunFailed, TableBroken
+from floodmark.errors import Busy, Refused, TableBroken
 from floodmark.ledger.delta import datafiles, joining, tablelog, tables
 from floodmark.ledger.delta.damage import HINT, file_damage, listed, log_faults, unreadable_checkpoint
-from floodmark.ledger.delta.storefaults import cannot_take, make_room
 from floodmark.ledger.dropping import OF_OBJECTS, Owned, not_ours, owned
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
@@ -344,11 +344,5 @@ def _cut(rule: str, address: str, begins: int) -> None:
 @contextmanager
 def _working(address: str) -> Iterator[None]:
     """Translate errors of delta-rs: a table that cannot be read, or a disk that accepts no writes."""
-    with tables.delta_errors(address):
-        try:
-            yield
-        except (DeltaError, OSError) as fault:
-            why = cannot_take(str(fault))
-            if why is None:
-                raise
-            raise RunFailed(about_table(address, f"{why}; {make_room(why)}, then retry")) from fault
+    with tables.delta_errors(address), tables.with_room(partial(about_table, address)):
+        yield

@@ -171,9 +171,11 @@ def check_rest(rule: Rule, home: Home, ledger: LedgerReader, schemas: Mapping[st
 def _check_rest(sink: Sink, home: Home, ledger: LedgerReader, schema: str) -> None:
     folder, address = cast("Path", home.outbox(sink)), str(sink.address)
     left = _pending_or_none(sink, folder, ledger)
-    columns, aside = columns_of(address, schema) if left else (), Aside(address, folder)
+    if not left:
+        return
+    columns, aside = columns_of(address, schema), Aside(address, folder)
+    now = [column.name for column in columns_in(address, folder)]
     for one in left:
-        now = [column.name for column in columns_in(address, folder)]
         rows = aside.rows(one.again, now) if one.again else unlike(folder, one.commit, columns)
         check_fits(address, rows, columns)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from floodmark.core.text.tablenames import about_table
 from floodmark.errors import FloodmarkError, HistoryGone, Refused, RunFailed, TableBroken
 from floodmark.ledger.delta.damage import actions_of, why_unreadable
 from floodmark.ledger.delta.hadoopsums import sums_of
-from floodmark.ledger.delta.storefaults import passing
+from floodmark.ledger.delta.storefaults import cannot_take, make_room, passing
 
 NEWEST = 10  # commits among which a rule's last one is
 # A checkpoint of a small log costs Spark two seconds, more than its epoch; Delta's default is 10.
@@ -70,6 +70,18 @@ def _unreadable(address: str, fault: BaseException) -> FloodmarkError:
         )
     why = (why_unreadable(address) or said).replace(f"{address}/", "")  # files from the table's folder on
     return TableBroken(about_table(address, f"the table cannot be read: {why}; {ANEW}"))
+
+
+@contextmanager
+def with_room(about: Callable[[str], str]) -> Iterator[None]:
+    """Say what to do where a store takes no more files. about: what is written there, with the reason."""
+    try:
+        yield
+    except (DeltaError, OSError) as fault:
+        why = cannot_take(str(fault))
+        if why is None:
+            raise
+        raise RunFailed(about(f"{why}; {make_room(why)}, then retry")) from fault
 
 
 def open_table(address: str) -> DeltaTable | None:
