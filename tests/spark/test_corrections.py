@@ -13,7 +13,7 @@ from deltalake.transaction import RemoveAction
 from pyspark.sql import SparkSession
 from support.corrected import CORRECT, FORMS, SIZE, SPANNED, at, aware, flow_of, proven, same_as_batch, sink, watermark
 from support.crash import put_reach
-from support.flow import SLICED, TUMBLING, Flow, event
+from support.flow import SLICED, TUMBLING, Flow, event, rows_of
 from support.oracle import ordered
 from support.rewrites import (
     FIRST,
@@ -187,6 +187,18 @@ def test_a_source_is_followed_through_many_commits_of_each_kind(spark: SparkSess
     done = run(spark, flow)
     assert ([len(one.commits) for one in done.corrections], len(done.epochs)) == ([4], 2)
     same_as_batch(spark, flow)
+    proven(flow)
+
+
+def test_a_correction_before_the_first_epoch_of_a_new_sink_is_proven(spark: SparkSession, place: Path) -> None:
+    """The ledger has no table of the sink yet."""
+    flow = flow_of(place, "single rows", sinks=1)
+    flow.arrive([event(0, "a"), event(1, "b")])
+    run(spark, flow)
+    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE k = 'a'")
+    flow.settings |= {"sinks": [{"delta": flow.sink(number)} for number in range(2)]}
+    assert run(spark, flow).epochs == []
+    assert [row["k"] for row in rows_of(flow.sink(0))] == ["b"]
     proven(flow)
 
 

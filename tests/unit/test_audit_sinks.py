@@ -27,7 +27,9 @@ from floodmark.audit.effects.sinktables import matched, tables_of
         (["/link", "/w/b"], ["/w/b", "/real/x"], ["/real/x", "/w/b"]),
         (["out"], ["/w/out", "/w/late/out"], None),
         (["/link/one"], ["/real/x", "/real/y"], None),
-        (["/w/out"], [], None),
+        (["/w/out"], [], ["/w/out"]),
+        (["/w/new", "out"], ["/w/out"], ["/w/new", "/w/out"]),
+        (["/link", "/w/out", "/new"], ["/w/out", "/real/x"], None),
         ([], ["/w/out"], []),
     ],
 )

@@ -25,7 +25,7 @@ def tables_of(sinks: Sequence[Sink], ids: Mapping[str, str], moved: Mapping[str,
     known = [table for table in ids if table.startswith(PREFIX) and table not in others]
     named = {(moved or {}).get(ids[table], table.removeprefix(PREFIX)): table for table in known}
     addresses = tuple(str(sink["address"]) for sink in wanted)
-    found = matched(addresses, tuple(named)) if named else addresses  # none of them is a table that the ledger knows
+    found = matched(addresses, tuple(named))
     if found is None:
         return None
     return {named.get(place, PREFIX + place): sink for place, sink in zip(found, wanted, strict=True)} | others
@@ -38,16 +38,19 @@ def other_sinks(sinks: Sequence[Sink]) -> dict[str, Sink]:
 
 @functools.lru_cache(maxsize=256)
 def matched(addresses: tuple[str, ...], places: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The place of each address: the one with the same spelling, else with the same ending, else the next in order."""
+    """The place of each address: the one with the same spelling, else with the same ending, else the next in order.
+
+    Once each place has its address, the addresses that are left are those of new sinks. None: it cannot be told.
+    """
     alike = {(one, place): _alike(one, place) for one in addresses for place in places}
     found: dict[str, str] = {}
     for least in sorted({rank for rank in alike.values() if rank > (0, 0)}, reverse=True):
         found |= _clear({pair for pair, rank in alike.items() if rank == least}, found)
     left = [place for place in places if place not in found.values()]
     open_ = [one for one in addresses if one not in found]
-    if len(left) != len(open_):
-        return tuple(found[one] for one in addresses) if not open_ else None
-    found |= zip(open_, left, strict=True)
+    if left and open_ and len(left) != len(open_):
+        return None
+    found |= zip(open_, left or open_, strict=False)  # none is open where some are left of addresses that are gone
     return tuple(found[one] for one in addresses)
 
 
