@@ -290,12 +290,12 @@ def test_folders_are_columns(spark: SparkSession, folder: Path) -> None:
     for path in ("day=2026-01-01/r=a%2Fb/x.json", "day=__HIVE_DEFAULT_PARTITION__/x.json", "x.json", "day=no/x.json"):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         write_json(folder / path, [{"n": 1}])
-    found = read(spark, folder, format="json", schema="n INT", partitions="day DATE, r STRING")
-    shown = Counter((row.day and row.day.isoformat(), row.r, row[MALFORMED]) for row in found)
+    found = read(spark, folder, format="json", schema="n INT", partitions="Day DATE, R STRING")
+    shown = Counter((row.Day and row.Day.isoformat(), row.R, row[MALFORMED]) for row in found)
     assert shown == {
         ("2026-01-01", "a/b", None): 1,
         (None, None, None): 2,
-        (None, None, "file day=no/x.json: expected DATE for day, found no"): 1,
+        (None, None, "file day=no/x.json: expected DATE for Day, found no"): 1,
     }
 
 

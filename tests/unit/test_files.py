@@ -560,13 +560,28 @@ def test_a_csv_file_is_looked_at_whatever_packs_it(tmp_path: Path, name: str, pa
             dropped.read()
 
 
-@pytest.mark.parametrize("ending", ["snappy", "lz4"])
-def test_a_header_that_cannot_be_read_is_refused(tmp_path: Path, ending: str) -> None:
-    dropped = Dropped(tmp_path, format="csv", header=True)
+@pytest.mark.parametrize("ending", ["snappy", "lz4", "LZ4"])
+@pytest.mark.parametrize("said", [{"format": "csv"}, {}, {"schema": None, "infer": "once"}], ids=["csv", "json", "any"])
+def test_a_codec_is_refused_of_which_spark_reads_cut_files_as_shorter_ones(
+    tmp_path: Path, ending: str, said: dict[str, Any]
+) -> None:
+    dropped = Dropped(tmp_path, **said)
     dropped.begin()
-    dropped.drop(f"a.csv.{ending}", "k,n\n")
-    with pytest.raises(WrongColumn, match=r"a codec that only Spark can read.* Use \.gz"):
+    dropped.drop(f"a.{ending}", "k,n\n")
+    with pytest.raises(WrongColumn, match=rf"a\.{ending}, found.* cut as a shorter one; compress it as \.gz"):
         dropped.read()
+
+
+@pytest.mark.parametrize("name", ["a.json.bz2", "a.BZ2"])
+def test_a_bzip2_file_is_read_before_spark_passes_over_its_damaged_blocks(dropped: Dropped, name: str) -> None:
+    whole = bz2.compress(b'{"n": 1}\n' * 1000)
+    (dropped.root / name).write_bytes(whole)
+    assert dropped.read() == [name]
+    for at in (4, len(whole) // 2, len(whole) - 2):
+        for content in (whole[:at], whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]):
+            (dropped.root / f"not.{name}").write_bytes(content)
+            with pytest.raises(WrongColumn, match=rf"expected JSON in \S+/not\.{name}, found .*(bz2|runcated)"):
+                dropped.read()
 
 
 def test_columns_of_folders_are_columns_of_the_stream(tmp_path: Path) -> None:

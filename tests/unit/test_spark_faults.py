@@ -112,6 +112,15 @@ def test_a_file_or_its_checksum_that_ends_too_soon_is_named_as_damage() -> None:
         raise fault(CUT_OFF)
 
 
+def test_a_file_that_cannot_be_read_for_another_reason_is_named() -> None:
+    """Hadoop's codecs name no file."""
+    text = """Unexpected end of input stream
+[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///in/a.json.gz. SQLSTATE: KD001"""
+    told = r"Spark failed: Unexpected end of input stream \(.* file:///in/a\.json\.gz.*\)\. If .* damaged, write"
+    with pytest.raises(RunFailed, match=told), explained("r"):
+        raise fault(text)
+
+
 def test_what_fails_in_a_python_worker_is_told() -> None:
     text = (
         'An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File "a.py", line 3\n'

@@ -219,8 +219,11 @@ def _path(root: str) -> Column:
 
 
 def _folder(path: Column, column: Declared) -> Column:
-    """The text of a column that folders have (`day=2026-01-01`), as Hive escapes it; null where a file has none."""
-    found = F.regexp_extract(path, f"(?:^|/){column.name}=([^/]*)/", 1)
+    """The text of a column that folders have (`day=2026-01-01`), as Hive escapes it; null where a file has none.
+
+    Names are compared as SQL compares columns, in either case.
+    """
+    found = F.regexp_extract(path, rf"(?:^|/)(?i:\Q{column.name}\E)=([^/]*)/", 1)
     value = F.coalesce(F.try_url_decode(F.replace(found, F.lit("+"), F.lit("%2B"))), found)
     return F.when(~found.isin("", "__HIVE_DEFAULT_PARTITION__"), value)
 

@@ -293,4 +293,6 @@ def _sorted(rule: str, condition: str, text: str) -> FloodmarkError:
             f"rule {rule}: the columns of a source changed while it was read: {line} Retry; if it repeats, start "
             f"over with `floodmark reset {rule}`"
         )
+    if READING in text:
+        line = f"{_key_line(text)}. If the file is damaged, write it again or restore it"
     return RunFailed(f"rule {rule}: {UNKNOWN}: {line}")

@@ -95,6 +95,13 @@ def _done(value: str) -> str:
     return value
 
 
+def _character(value: str) -> str:
+    if len(value) != 1:
+        raise ValueError(f"expected one character, found {value!r}")
+    return value
+
+
+Character: TypeAlias = Annotated[Text, AfterValidator(_character)]
 Columns: TypeAlias = Annotated[Filled, AfterValidator(declared_columns)]
 
 
@@ -131,13 +138,15 @@ class WrittenFiles(Written):
     ] = "stop"
     header: Annotated[bool, Field(description="the first line of a CSV file has the names of the columns")] = False
     delimiter: Annotated[
-        Text | None, Field(description="what separates the values of a CSV record; default: a comma")
+        Character | None, Field(description="what separates the values of a CSV record; default: a comma")
     ] = None
-    quote: Annotated[Text | None, Field(description="what encloses a CSV value; default: a double quote")] = None
+    quote: Annotated[Character | None, Field(description="what encloses a CSV value; default: a double quote")] = None
     escape: Annotated[
-        Text | None, Field(description="what escapes a quote in a CSV value; default: another quote (RFC 4180)")
+        Character | None, Field(description="what escapes a quote in a CSV value; default: another quote (RFC 4180)")
     ] = None
-    comment: Annotated[Text | None, Field(description="CSV lines that start with this character are left out")] = None
+    comment: Annotated[Character | None, Field(description="CSV lines that start with this character are left out")] = (
+        None
+    )
     null_value: Annotated[Text | None, Field(description="the text of a CSV value that is NULL; default: nothing")] = (
         None
     )

@@ -30,13 +30,18 @@ _TO_DDL = {"bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "
            "large_binary": "binary", "date32[day]": "date", "null": "string"}  # fmt: skip
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _DEFLATED = ".deflate"
-_UNREAD = (".snappy", ".lz4")  # in blocks of Hadoop's own, which nothing but Spark reads
+_UNCHECKED = (".snappy", ".lz4")  # Hadoop's own blocks: Spark takes a file that is cut for a shorter one
+_PASSED_OVER = ".bz2"  # Spark passes over blocks that are damaged
 _SAMPLE = 1 << 20  # bytes of a file from which columns are inferred
 
 
 def is_compressed(name: str) -> bool:
     """Whether Spark decompresses a file of this name."""
-    return name.endswith((*_CODECS, _DEFLATED, *_UNREAD))
+    return _ends(name, *_CODECS, _DEFLATED, *_UNCHECKED)
+
+
+def _ends(name: str, *endings: str) -> bool:
+    return name.lower().endswith(endings)  # as Hadoop compares them
 
 
 def kept_columns(place: Path | None) -> tuple[Column, ...]:
@@ -85,7 +90,8 @@ def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file:
     """Raise WrongColumn if a file has other columns than the stream, as far as its first bytes tell.
 
     Of CSV, also if it is not in UTF-8: Spark would replace such bytes, and different values would become equal. And if
-    a record may span lines, but the last one never ends. whole: whether all of it is looked at, or its first bytes.
+    a record may span lines, but the last one never ends. And if Spark may read only a part of a compressed file.
+    whole: whether all of it is looked at, or its first bytes.
     """
     if said.format in _OWN:
         with _named(what, said, file):
@@ -94,7 +100,11 @@ def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file:
         wrong = next((pair for pair in pairs if pair[0] is not None and not fits(pair[0].type, pair[1].type)), None)
         if wrong is not None:
             raise WrongColumn(f"{what}: expected {wrong[1]} in {file.name}, found {wrong[0]}. {_WAYS}")
-    elif said.format == "csv" and (said.header or not file.name.endswith(_UNREAD)):
+        return
+    with _named(what, said, file):
+        if said.format != "csv" or not whole:
+            _check_codec(file)
+    if said.format == "csv":
         with _named(what, said, file):
             lines = _lines_in_utf8(file, whole)
             if said.multiline and whole:
@@ -105,6 +115,14 @@ def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file:
             raise WrongColumn(
                 f"{what}: expected the header {', '.join(expected)} in {file.name}, found {', '.join(names)}. {_WAYS}"
             )
+
+
+def _check_codec(file: Content) -> None:
+    """Raise ValueError for a compressed file of which Spark may read a part without an error."""
+    if _ends(file.name, _PASSED_OVER, *_UNCHECKED):
+        with closing(_parts(file)) as parts:
+            for _ in parts:
+                continue
 
 
 def _lines_in_utf8(file: Content, whole: bool) -> bytes:
@@ -254,10 +272,11 @@ def _whole_lines(first: bytes) -> bytes:
 
 def _parts(file: Content) -> Generator[bytes]:
     """The content, a part after the other, decompressed by what the ending of the file's name says."""
-    if file.name.endswith(_UNREAD):
-        raise ValueError("a codec that only Spark can read, and a header is checked before. Use .gz, .zst or .deflate")
+    if _ends(file.name, *_UNCHECKED):
+        ending = file.name.rpartition(".")[2]
+        raise ValueError(f"Spark reads a .{ending} file that is cut as a shorter one; compress it as .gz or .zst")
     with file.open() as raw:
-        if file.name.endswith(_DEFLATED):
+        if _ends(file.name, _DEFLATED):
             inflated = zlib.decompressobj()
             while part := raw.read(_SAMPLE):
                 yield inflated.decompress(part)
@@ -279,7 +298,7 @@ def _read(content: Any) -> bytes:
 def _decompressed(content: BinaryIO, name: str) -> Any:
     import pyarrow as pa
 
-    codec = next((codec for ending, codec in _CODECS.items() if name.endswith(ending)), None)
+    codec = next((codec for ending, codec in _CODECS.items() if _ends(name, ending)), None)
     opened = pa.PythonFile(content)
     return opened if codec is None else pa.CompressedInputStream(opened, codec)
 
