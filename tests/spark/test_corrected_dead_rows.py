@@ -228,6 +228,20 @@ def mapped(spark: SparkSession, place: Path) -> Flow:
     return flow
 
 
+def test_a_backfill_leaves_out_rows_that_died_before_the_sql_read_a_column(spark: SparkSession, place: Path) -> None:
+    """A good row is equal to the dead one in what the SQL read then, and has NULL in what it reads since."""
+    flow = flow_of(place, "SELECT at, k, CAST(0 AS DOUBLE) AS x FROM events", "1 hour", expect=POSITIVE)
+    flow.arrive([event(1, v=5.0, n=-1), event(1, v=None, n=1), event(2, v=2.0, n=2)])
+    run(spark, flow)
+    flow.sql = "SELECT at, k, v AS x FROM events"
+    del flow.stream["expect"]
+    flow.arrive([event(3, v=3.0, n=-3)])
+    run(spark, flow)
+    backfill(spark, flow, *MINUTE)
+    assert sorted(row["x"] or 0 for row in rows_of(flow.sink())) == [0, 2, 3]
+    proven(flow)
+
+
 def test_a_correction_stops_where_a_column_that_told_dead_rows_apart_is_gone(spark: SparkSession, place: Path) -> None:
     flow = mapped(spark, place)
     table = f"delta.`{flow.source}`"

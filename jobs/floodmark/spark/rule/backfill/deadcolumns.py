@@ -43,10 +43,17 @@ class Text:
     def read(self, name: str, held: Sequence[str]) -> set[str]:
         """Those of the columns `held`, in lower case, that this text read of a stream, expectations included."""
         known = [column.lower() for column, _ in self.columns.get(name, ())]
-        among, time = dict.fromkeys(held, ""), self.rule.streams[name].event_time
+        among = dict.fromkeys(held, "")
         wanted = known if known and self.rule.query.star else needed(self.rule, name, among)
-        made = {time.name.lower()} if time is not None and time.expr is not None else set[str]()
-        return set(with_checked_columns(self.rule, name, wanted, among)) - made
+        return set(with_checked_columns(self.rule, name, wanted, among)) - _made(self.rule, name)
+
+    def lacks(self, streams: Mapping[str, StructType]) -> bool:
+        """Whether this text did not read one of these columns, given by stream."""
+        for name, schema in streams.items():
+            wanted = {column.lower() for column in schema.names} - _made(self.rule, name)
+            if not wanted <= self.read(name, [*wanted]):
+                return True
+        return False
 
 
 @dataclass(frozen=True)
@@ -116,10 +123,14 @@ def _held(dead: StructType) -> list[str]:
 
 
 def _own(plan: Plan, name: str) -> list[StructField]:
-    """The columns that are read of a stream's source. An event time that an expression computes is none of them."""
-    time = plan.rule.streams[name].event_time
-    made = time.name.lower() if time is not None and time.expr is not None else None
-    return [field for field in plan.fold.shape.columns(name) if field.name.lower() != made]
+    """The columns that are read of a stream's source."""
+    return [field for field in plan.fold.shape.columns(name) if field.name.lower() not in _made(plan.rule, name)]
+
+
+def _made(rule: Rule, name: str) -> set[str]:
+    """The event time of a stream, in lower case, if an expression computes it: the source has no such column."""
+    time = rule.streams[name].event_time
+    return {time.name.lower()} if time is not None and time.expr is not None else set()
 
 
 def _gone(

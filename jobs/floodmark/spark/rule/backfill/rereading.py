@@ -71,7 +71,7 @@ class PastRows:
     @cached_property
     def plan(self) -> Plan:
         """The plan by which they are read: with all columns that can tell a dead row from others."""
-        if not self.rewritten or not has_rows(self.home.dead):
+        if not has_rows(self.home.dead) or not self._by_all:
             return self.given
         return wider(self.session, self.given, self.home, self._texts, self._table.schema)
 
@@ -132,21 +132,30 @@ class PastRows:
     def _removed(self, of: Callable[[DataFrame], DataFrame], epochs: SameVersions | None) -> Iterator[Removed]:
         """The dead rows that these epochs quarantined, in the rule's frame, and the columns to compare.
 
-        If rewritten, these are all that the dead rows hold: somebody may have corrected another one than the SQL reads.
-        Else each dead row is there, and the SQL's columns do, whichever expectations have come since.
+        Where each dead row is there, with all that the SQL reads, the SQL's columns do, whichever expectations have
+        come since.
         """
         shape = self.plan.fold.shape
         # A row that died again in a replay is found again only among what that replay reads.
         table = self.dead if self.rewritten and self.head.replays else self._table
         assert table is not None
         rows = table.where(of_epochs(self.head, *self._numbers(epochs)))
-        for how in self._compared if self.rewritten else [_by_sql(self.plan)]:
+        for how in self._compared if self._by_all else [_by_sql(self.plan)]:
             columns = [
                 StructField(shape.prefix(name) + one.name, one.dataType)
                 for name, fields in how.columns.items()
                 for one in fields
             ]
             yield of(quarantined_rows(self.plan, rows.where(how.epochs))), columns, how
+
+    @cached_property
+    def _by_all(self) -> bool:
+        """Whether dead rows are found by all that they hold, not by what the SQL reads.
+
+        Somebody may have corrected a column that the SQL does not read. And the SQL may read one that it did not when
+        rows died, which have NULL there.
+        """
+        return self.rewritten or any(text.lacks(self.given.fold.shape.streams) for text in self._texts)
 
     @property
     def _entries(self) -> tuple[Entry, Entry]:
