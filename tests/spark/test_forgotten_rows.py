@@ -389,6 +389,36 @@ def test_a_dry_run_tells_what_would_go_and_what_stays_elsewhere(spark: SparkSess
     assert len(flow.ledger().rows) == rows
 
 
+@pytest.mark.parametrize(
+    ("landing", "table", "column"),
+    [({}, "dead", "_reason"), ({"landing": True}, "landing/events", "_floodmark_malformed")],
+    ids=["dead", "landed"],
+)
+def test_malformed_records_and_names_of_files_are_listed(
+    spark: SparkSession, place: Path, landing: dict[str, Any], table: str, column: str
+) -> None:
+    """Columns of a malformed record are NULL. Whoever forgets a person has to know of the text."""
+    flow = Flow(place, sql="SELECT k FROM events", sinks=1)
+    files = {"path": flow.source, "format": "json", "schema": "k STRING", "settle": "0 seconds"}
+    flow.stream = {"delta": None, "event_time": None, "lateness": None, "files": files, **landing}
+    flow.settings = {"on_error": "dead"}
+    folder = Path(flow.source) / f"of={ALICE}"
+    folder.mkdir(parents=True)
+    files["recursive"] = True
+    (folder / "a.json").write_text('{"k": "eve')
+    lines = (f'{{"k": "{name}' for name in (ALICE, "bob", f"x{ALICE}"))
+    (folder.parent / "b.json").write_text("\n".join(lines))
+    run(spark, flow)
+    found = rehearse(spark, flow.place, WHERE)
+    looked = (found.own | found.copies)[table]
+    assert (looked.rows, looked.malformed, found.names) == (0, 2, ["sources/events/files.jsonl"])
+    assert found.is_nothing and not found.corrects
+    text = said(flow, "forget", flow.name, "--where", f"{column} LIKE '%{ALICE}%'", "--yes")
+    assert "`floodmark drop counted --all` removes it" in text and "`floodmark backfill counted --all`" in text
+    left = rehearse(spark, flow.place, WHERE)
+    assert (left.own | left.copies)[table].malformed == 0
+
+
 COUNTED = """
 SELECT k, count_window.start AS start, count(*) AS c, sum(n) AS total FROM events GROUP BY k, count_window(3, 2)
 """

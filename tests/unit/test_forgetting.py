@@ -22,7 +22,8 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Counts, Forgetting, Forgotten, Left, Life, Row, Seal
 from floodmark.core.sql import literals_in
 from floodmark.errors import HistoryGone, LedgerBroken, Refused, TableBroken
-from floodmark.ledger.forgetting import files_beside, mentions, own_tables, purge, unseen_bounds
+from floodmark.ledger.forgetting import files_beside, mentions, naming, own_tables, purge, unseen_bounds
+from floodmark.ledger.home import Home
 from floodmark.views.status.rulestatus import describe_open
 
 ASKED = Forgetting(number=1, condition="c", tables={"late": 1})
@@ -250,6 +251,18 @@ def test_rows_of_the_ledger_whose_text_has_a_value() -> None:
         body = json.dumps({"rule": json.dumps({"sql": f"SELECT 1 WHERE k = {spelt}"})})
         replay = json.dumps({"replay": {"upto": 1, "where": f"k = {spelt}"}})
         assert list(mentions([row(1, body), row(2, replay)], ["O'Brien"])) == [1, 2], spelt
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [("p4711", True), ("p471", False), ("4711", False), ("Zoë", True), ("a@b.c", True), ("", False), ("other", False)],
+)
+def test_lists_of_files_name_persons(tmp_path: Path, value: str, found: bool) -> None:
+    home = Home(tmp_path, "r")
+    home.source("s").mkdir(parents=True)
+    names = ["who=p4711_orders.json", "Zoë.json", "who=a%40b.c/x.json"]
+    (home.source("s") / "files.jsonl").write_text(json.dumps({"files": names}) + "\n")
+    assert naming(home, [value]) == (["sources/s/files.jsonl"] if found else [])
 
 
 def test_the_values_that_a_condition_names() -> None:

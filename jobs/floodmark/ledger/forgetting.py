@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from deltalake import DeltaTable
 
@@ -244,9 +244,21 @@ def mentions(rows: Iterable[Row], values: Iterable[str]) -> dict[int, str]:
     return {row.seq: row.kind for row in rows if wanted and any(one.search(_said(row)) for one in wanted)}
 
 
+def naming(home: Home, values: Iterable[str]) -> list[str]:
+    """The files of what sources remember that have one of these values: a list of files has their names.
+
+    As paths below the rule's home. Names may spell a value as JSON or an address does.
+    """
+    spelt = {form for value in values if value for form in (value, json.dumps(value)[1:-1], quote(value))}
+    wanted = [re.compile(rf"(?<![^\W_]){re.escape(form)}(?![^\W_])") for form in spelt]
+    files = sorted(file for file in (home.path / "sources").rglob("*") if file.is_file())
+    texts = ((str(file.relative_to(home.path)), file.read_text(errors="replace")) for file in files)
+    return [name for name, text in texts if any(one.search(text) for one in wanted)]
+
+
 def _forms(value: str) -> set[str]:
     """A text as it is, and as SQL may spell it within quotes."""
-    return {value.replace(quote, form) for quote in "'\"" for form in (quote, quote * 2, f"\\{quote}")}
+    return {value.replace(mark, form) for mark in "'\"" for form in (mark, mark * 2, f"\\{mark}")}
 
 
 def _said(row: Row) -> str:

@@ -15,10 +15,12 @@ from floodmark.errors import Refused
 if TYPE_CHECKING:
     from floodmark.spark.rule.forgetting import Forgot, Found, Looked
 
-SOURCE = (
+CORRECTED = (
     "DELETE the rows there, with `on_rewrite: correct` on the stream, and run: that takes them out of the sinks, too"
 )
-SINK = "DELETE the rows there, or in the source with `on_rewrite: correct`"
+BACKFILLED = "remove the rows there, run, forget, then `floodmark backfill {} --all`: that takes them out of the sinks"
+SINK = "DELETE the rows there, or follow what is said of the sources"
+MALFORMED = "forget them by --where \"{} LIKE '%...%'\""
 
 
 def forget(
@@ -98,17 +100,30 @@ def _say_found(name: str, found: Found) -> None:
         output.say(f"{name}: what the rule keeps beside its sinks:")
         for table, one in (found.own | found.copies).items():
             output.say(f"  {table_label(table)}: {_looked(one)}")
+    _say_malformed(found)
     _say_bounds(found)
     output.say("not touched:")
     for address, one in found.sinks.items():
         output.say(f"  sink {last_part(address)}: {_rows(one)}{f'. {SINK}' if one.rows else ''}")
     for stream, address in found.sources.items():
-        output.say(f"  source {stream} ({address}): not looked at. {SOURCE}")
+        way = CORRECTED if stream in found.corrects else BACKFILLED.format(name)
+        output.say(f"  source {stream} ({address}): not looked at. {way}")
     for row, kind in found.ledger.items():
         output.say(f"  ledger row {row} ({kind}): its text has a value of the condition")
-    if not found.is_nothing:
-        told = ", ".join(map(table_label, found.rewritten)) or "no table"
+    for file in found.names:
+        output.say(f"  {file}: it names a file with a value of the condition; `floodmark drop {name} --all` removes it")
+    if found.rewritten:
+        told = ", ".join(map(table_label, found.rewritten))
         output.say(f"audit can no longer recompute what was in {told} before; the ledger keeps digests and counts")
+
+
+def _say_malformed(found: Found) -> None:
+    """In a landing, another column has the text of a malformed record than in a table of dead rows."""
+    for tables, column in ((found.own, "_reason"), (found.copies, "_floodmark_malformed")):
+        for table, one in tables.items():
+            if one.malformed:
+                text = f"{one.malformed} malformed records have a value of the condition in their text"
+                output.say(f"  {table_label(table)}: {text}; {MALFORMED.format(column)}")
 
 
 def _say_bounds(found: Found) -> None:
@@ -144,7 +159,11 @@ def _facts(name: str, found: Found | None, done: bool) -> dict[str, Any]:
         own, sinks = ({at: vars(one) for at, one in tables.items()} for tables in (found.own, found.sinks))
         told = {"tables": own, "sinks": sinks, "sources": found.sources, "unproven": [*found.rewritten]}
         told["copies"] = {folder: vars(one) for folder, one in found.copies.items()}
-        facts["found"] = told | {"removed": list(found.removed), "ledger_rows": list(found.ledger)}
+        facts["found"] = told | {
+            "removed": list(found.removed),
+            "ledger_rows": list(found.ledger),
+            "names": found.names,
+        }
     return facts
 
 

@@ -23,6 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from floodmark.connectors.planning import checkpoint
+from floodmark.connectors.ports.source import MALFORMED
 from floodmark.connectors.relay.backlogs import check_shipped
 from floodmark.connectors.relay.memory import forget_faults
 from floodmark.core.lifecycle.life import condition_digest
@@ -31,7 +32,7 @@ from floodmark.core.protocol.places import TableName, other_sinks, places_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Forgetting, Forgotten, Left, Life
 from floodmark.core.protocol.recovery import app_id
-from floodmark.core.rules.kinds import source_kind
+from floodmark.core.rules.kinds import source_kind, stream_can
 from floodmark.core.sql import columns_in, literals_in
 from floodmark.errors import Refused
 from floodmark.ledger.forgetting import (
@@ -43,6 +44,7 @@ from floodmark.ledger.forgetting import (
     files_in,
     lacks,
     mentions,
+    naming,
     own_tables,
     remove_folder,
     unseen_bounds,
@@ -52,7 +54,7 @@ from floodmark.ledger.landings import OUTBOX
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.rule.checks import gate
 from floodmark.spark.rule.generation import old_sites
-from floodmark.spark.rule.leaving import Leaving, LeavingCopy, forget_cached, matching, rows_in
+from floodmark.spark.rule.leaving import Leaving, LeavingCopy, forget_cached, malformed_with, matching, rows_in
 from floodmark.spark.session import lock
 from floodmark.spark.session.faults import explained
 from floodmark.spark.session.session import rule_session
@@ -65,13 +67,15 @@ class Looked:
     """What a table holds of the rows. `rows`: in its newest version; None: not looked at, for `why`.
 
     older: files that no version needs have such rows, or cannot be read. bounds: its log has smallest and largest
-    values of files that are gone, in columns of the condition.
+    values of files that are gone, in columns of the condition. malformed: records whose text has a value of the
+    condition, and which it does not match.
     """
 
     rows: int | None
     why: str = ""
     older: bool = False
     bounds: bool = False
+    malformed: int = 0
 
     @property
     def has_any(self) -> bool:
@@ -82,13 +86,16 @@ class Looked:
 class Found:
     """What has such rows. `own`: tables in the rule's home, by name; `copies`: its landings and outboxes, by folder.
     `sinks`, by address, and `sources`, by stream, are not touched. `ledger`: its rows that have a value of the
-    condition in their text: number -> kind."""
+    condition in their text: number -> kind. `corrects`: the streams whose rewrites can be followed. `names`: files of
+    what sources remember that have such a value, too."""
 
     own: dict[str, Looked]
     sinks: dict[str, Looked]
     sources: dict[str, str]
     ledger: dict[int, str]
     copies: dict[str, Looked] = field(default_factory=dict)
+    corrects: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
 
     @property
     def is_nothing(self) -> bool:
@@ -174,44 +181,64 @@ def _session(root: SparkSession, head: Head) -> SparkSession:
 
 
 def _look(session: SparkSession, ledger: LedgerReader, home: Home, where: str) -> Found:
-    head, wanted = ledger.begun, columns_in(where)
-    own = {one.name: _look_at(session, one, where, wanted) for one in own_tables(head, home)}
+    values = [one.strip("%") for one in literals_in(where)]  # of LIKE
+    head, look = ledger.begun, _Look(session, where, columns_in(where), values)
+    own = {one.name: look.at(one) for one in own_tables(head, home)}
     places = {at: OwnTable(name, at) for name, at in places_of(head).items()}
-    sinks = {at: _look_at_sink(session, one, where, wanted) for at, one in places.items()}
+    sinks = {at: look.at_sink(one) for at, one in places.items()}
     sinks |= {one.label: Looked(None, f"it is a {one.kind} sink") for one in other_sinks(head).values()}
-    sources = {name: str(one.address) for name, one in head.rule.streams.items() if source_kind(one.kind)}
-    copied = {one.name: _look_at(session, one, where, wanted) for one in copies(home)}
+    read = {name: one for name, one in head.rule.streams.items() if source_kind(one.kind)}
+    sources = {name: str(one.address) for name, one in read.items()}
+    corrects = [name for name, one in read.items() if stream_can(one).rewrites]
+    copied = {one.name: look.at(one) for one in copies(home)}
     check_shipped(head.rule, home, ledger, [name for name, one in copied.items() if one.has_any])
-    return Found(own, sinks, sources, mentions(ledger.rows, literals_in(where)), copied)
+    found = Found(own, sinks, sources, mentions(ledger.rows, look.values), copied)
+    return replace(found, corrects=corrects, names=naming(home, look.values))
 
 
-def _look_at(session: SparkSession, one: OwnTable, where: str, wanted: Sequence[str]) -> Looked:
-    if one.is_old:
-        return Looked(0, older=_may_hold(session, files_in(one.address), where, wanted))
-    why = lacks(one, wanted)
-    if why:
-        return Looked(None, why)
-    check_purgeable(one)
-    rows = matching(rows_in(session, one.address), where).count()
-    older = _may_hold(session, files_beside(one.address), where, wanted)
-    return Looked(rows, older=older, bounds=bool(unseen_bounds(one.address) & {*wanted}))
+@dataclass(frozen=True)
+class _Look:
+    """A look at tables for the rows of a condition. columns: of it, in lower case; values: that it names."""
 
+    session: SparkSession
+    where: str
+    columns: Sequence[str]
+    values: Sequence[str]
 
-def _look_at_sink(session: SparkSession, one: OwnTable, where: str, wanted: Sequence[str]) -> Looked:
-    why = lacks(one, wanted)
-    return Looked(None, why) if why else Looked(matching(rows_in(session, one.address), where).count())
+    def at(self, one: OwnTable) -> Looked:
+        if one.is_old:
+            return Looked(0, older=self._may_hold(files_in(one.address)))
+        why = lacks(one, self.columns)
+        if why:
+            return Looked(None, why, malformed=self._malformed(one, "true"))
+        check_purgeable(one)
+        rows = matching(rows_in(self.session, one.address), self.where).count()
+        older = self._may_hold(files_beside(one.address))
+        bounds = bool(unseen_bounds(one.address) & {*self.columns})
+        return Looked(rows, older=older, bounds=bounds, malformed=self._malformed(one, f"({self.where}\n) IS NOT TRUE"))
 
+    def at_sink(self, one: OwnTable) -> Looked:
+        why = lacks(one, self.columns)
+        return Looked(None, why) if why else Looked(matching(rows_in(self.session, one.address), self.where).count())
 
-def _may_hold(session: SparkSession, files: Sequence[Path], where: str, wanted: Sequence[str]) -> bool:
-    """Whether one of the files that no version needs has such rows, or cannot be read, as one of a killed writer."""
-    if not files:
-        return False
-    try:
-        frame = session.read.option("mergeSchema", "true").parquet(*map(str, files))
-        return {*wanted} <= {name.lower() for name in frame.columns} and not matching(frame, where).isEmpty()
-    except (PySparkException, Py4JJavaError):
-        half = len(files) // 2
-        return not half or any(_may_hold(session, part, where, wanted) for part in (files[:half], files[half:]))
+    def _malformed(self, one: OwnTable, others: str) -> int:
+        """Of those rows that the condition does not match."""
+        if lacks(one, ["_reason"]) and lacks(one, [MALFORMED]):
+            return 0
+        return malformed_with(rows_in(self.session, one.address).where(others), self.values).count()
+
+    def _may_hold(self, files: Sequence[Path]) -> bool:
+        """Whether one of the files that no version needs has such rows, or cannot be read, as one of a killed
+        writer."""
+        if not files:
+            return False
+        try:
+            frame = self.session.read.option("mergeSchema", "true").parquet(*map(str, files))
+            there = {name.lower() for name in frame.columns}
+            return {*self.columns} <= there and not matching(frame, self.where).isEmpty()
+        except (PySparkException, Py4JJavaError):
+            half = len(files) // 2
+            return not half or any(self._may_hold(part) for part in (files[:half], files[half:]))
 
 
 def _announce(ledger: Ledger, home: Home, digest: str, found: Found) -> Forgetting:

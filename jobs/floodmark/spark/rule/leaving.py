@@ -8,14 +8,18 @@ because its target has got them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
+from floodmark.connectors.ports.source import MALFORMED
 from floodmark.core.lifecycle.cleanup import ForgetStep, forget_step, mark_version, newest_by, rewrite_version
+from floodmark.core.lifecycle.replays import MALFORMED_RECORD
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import TableName
 from floodmark.core.protocol.records.head import Head
@@ -43,6 +47,15 @@ def rows_in(session: SparkSession, address: str) -> DataFrame:
 
 def matching(frame: DataFrame, where: str) -> DataFrame:
     return frame.where(F.expr(f"({where}\n)"))
+
+
+def malformed_with(frame: DataFrame, values: Sequence[str]) -> DataFrame:
+    """The malformed records whose text has one of these values as a word of its own. Their columns are NULL."""
+    texts = [F.col(MALFORMED)] if MALFORMED in frame.columns else []
+    if "_reason" in frame.columns:
+        texts.append(F.when(F.startswith("_reason", F.lit(MALFORMED_RECORD)), F.col("_reason")))
+    words = [rf"(?<![\p{{L}}\p{{N}}])\Q{value}\E(?![\p{{L}}\p{{N}}])" for value in values if value]
+    return frame.where(reduce(or_, (text.rlike(word) for text in texts for word in words), F.lit(False)))
 
 
 def forget_cached(session: SparkSession) -> None:
