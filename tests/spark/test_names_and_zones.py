@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.flow import START, Flow, event, rows_of
-from support.running import run
+from support.running import backfill, run
 
 from floodmark.spark.rule.run import RuleRun
 
@@ -82,3 +82,37 @@ def test_duplicates_are_told_by_time_that_passes_not_by_the_calendar(
     close(spark, flow)
     held = {k: sum(row["k"] == k for row in rows_of(flow.sink())) for k in later}
     assert held == {"more": 2, "less": 2 if within == "23 hours" else 1}
+
+
+BERLIN = {"timezone": "Europe/Berlin"}  # where the hour from 2:00 on did not exist on 2001-03-25
+
+
+def moment(text: str) -> dict[str, Any]:
+    return event(0, f"2001-03-25 {text}:00")
+
+
+def test_times_without_a_zone_in_an_hour_that_clocks_leave_out_are_not_those_of_the_next(
+    spark: SparkSession, place: Path
+) -> None:
+    sql = "SELECT window.start AS start, count(*) AS c FROM events GROUP BY window(moment, '15 minutes')"
+    time = {"name": "moment", "expr": "CAST(k AS TIMESTAMP_NTZ)"}
+    stream = {"event_time": time, "lateness": "5 minutes", "start": {"version": 0}}
+    flow = Flow(place, sql=sql, sinks=1, stream=stream, settings=BERLIN)
+    expected = {"01:45": 1, "02:45": 2, "03:00": 1, "03:30": 1}
+    for portion in (("01:50", "02:50"), ("02:55", "03:10", "03:30", "04:30")):
+        flow.arrive(map(moment, portion))
+        run(spark, flow)
+    counted = {row["start"].strftime("%H:%M"): row["c"] for row in rows_of(flow.sink())}
+    assert counted == expected and len(rows_of(flow.sink())) == 4
+    at = int(datetime(2001, 3, 25, 2, tzinfo=UTC).timestamp()) * 1_000_000
+    assert backfill(spark, flow, at, at + 3_600_000_000).intent.results.rows == 1
+
+
+def test_a_key_without_a_zone_in_such_an_hour_is_found_in_the_sink(spark: SparkSession, place: Path) -> None:
+    """By the statistics of the sink's files."""
+    flow = Flow(place, sql="SELECT t, count(*) AS c FROM (SELECT CAST(k AS TIMESTAMP_NTZ) AS t FROM events) GROUP BY t")
+    flow.settings = {**BERLIN, "unbounded": True, "sinks": [{"delta": flow.sink(), "key": ["t"]}]}
+    for count in (1, 2):
+        flow.arrive([moment("02:50")])
+        run(spark, flow)
+        assert [row["c"] for row in rows_of(flow.sink())] == [count]

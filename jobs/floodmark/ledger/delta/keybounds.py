@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from floodmark.core.sql.times import micros_since_1970
+
 # SQL by type that makes a value comparable with the statistics; other types give no bounds.
 MEASURES = {
     "tinyint": "{}",
@@ -18,7 +20,7 @@ MEASURES = {
     "string": "hex({})",
     "date": "unix_date({})",
     "timestamp": "unix_micros({})",
-    "timestamp_ntz": "timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {})",
+    "timestamp_ntz": micros_since_1970("{}"),
 }
 _ZONED = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -16,6 +16,7 @@ from floodmark.connectors.ports.source import MALFORMED
 from floodmark.core.protocol.records.rows import Columns
 from floodmark.core.rules.rule import Rule, Stream
 from floodmark.core.rules.sinks.sinkcolumns import QUARANTINE_COLUMNS
+from floodmark.core.sql.times import micros_since_1970
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import Refused, WrongColumn
 from floodmark.ledger.home import Home
@@ -133,7 +134,7 @@ def micros(column: str, kind: str | None) -> str:
         return "CAST(NULL AS BIGINT)"
     if kind == "timestamp":
         return f"unix_micros({quoted(column)})"
-    return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {quoted(column)})"
+    return micros_since_1970(quoted(column))
 
 
 def instant(at: int, kind: str) -> str:

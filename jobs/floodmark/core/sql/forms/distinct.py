@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from floodmark.core.sql.forms.bounds import HIDDEN
+from floodmark.core.sql.times import micros_between
 from floodmark.core.sql.tree.shape import Shape
 from floodmark.core.sql.words.lexis import quoted
 
@@ -39,7 +40,7 @@ def _apart(before: str, at: str) -> str:
     """SQL for how many microseconds lie between two times. Other ways to subtract them go by the zone's calendar."""
     plain = (f"CAST({time} AS TIMESTAMP_NTZ)" for time in (before, at))
     return (
-        f"CASE WHEN typeof({at}) = 'timestamp_ntz' THEN timestampdiff(MICROSECOND, {', '.join(plain)}) "
+        f"CASE WHEN typeof({at}) = 'timestamp_ntz' THEN {micros_between(*plain)} "
         f"ELSE unix_micros({at}) - unix_micros({before}) END"
     )
 
