@@ -471,6 +471,15 @@ def test_reset_asks_and_refuses_without_anybody_to_ask(flow: Flow) -> None:
     assert flow.sink(0) not in facts(flow, "reset", "counted", "--dry-run", "--keep-output")["emptied"]
 
 
+def test_reset_says_which_targets_keep_their_rows(flow: Flow) -> None:
+    folded(flow, begun(flow), 1, START, None)
+    target = {"kafka": {"connection": "shop", "topic": "rows"}, "on_reset": "keep"}
+    flow.settings["sinks"] = [{"delta": flow.sink()}, target]
+    flow.write_rule()
+    assert facts(flow, "reset", "counted", "--dry-run")["emptied"][3:] == [flow.sink()]
+    assert "kept: the rows of target rows" in call(flow, "reset", "counted", "--dry-run")
+
+
 def test_a_rule_that_another_run_holds_is_refused_before_spark_and_names_it(
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

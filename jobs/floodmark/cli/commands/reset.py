@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from floodmark.errors import Refused
 
 if TYPE_CHECKING:
     from floodmark.core.protocol.records.head import Head
+    from floodmark.core.rules.model import Sink
     from floodmark.core.rules.rule import Rule
 
 
@@ -93,6 +95,8 @@ def _announce(rule: Rule, head: Head, keep_output: bool) -> None:
         output.say(f"  backfill {head.backfill.number} is open and is discarded")
     for table in _emptied(rule, keep_output):
         output.say(f"  emptied: {_with_name(table)}")
+    for sink in (one for one in rule.sinks if one.on_reset == "keep" and not keep_output):
+        output.say(f"  kept: the rows of target {sink.label} (`on_reset: keep`); it gets all results a second time")
     if keep_output:
         output.say("  the sinks keep their rows and get all results a second time: at least once from then on")
 
@@ -114,13 +118,18 @@ def _facts(rule: Rule, head: Head, keep_output: bool, readers: rulechange.Downst
 
 
 def _emptied(rule: Rule, keep_output: bool) -> list[str]:
-    return ["state", "late", "dead", *([] if keep_output else _sinks(rule))]
+    kept = [] if keep_output else [one for one in durable_sinks(rule) if one.on_reset != "keep"]
+    return ["state", "late", "dead", *_places(kept)]
 
 
 def _sinks(rule: Rule) -> list[str]:
+    return _places(durable_sinks(rule))
+
+
+def _places(sinks: Sequence[Sink]) -> list[str]:
     from floodmark.connectors.ports.registry import place_of
 
-    return [place_of(one) for one in durable_sinks(rule)]
+    return [place_of(one) for one in sinks]
 
 
 def _reset(rule: Rule, root: Path, master: str, run: str, keep_output: bool) -> Head:
