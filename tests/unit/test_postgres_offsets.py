@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from floodmark.connectors.sources.postgres.offsets import (
     MOST_AHEAD,
     WRAP,
+    Form,
     Place,
     RowsOffset,
     SlotOffset,
@@ -32,9 +33,21 @@ TABLE = Table(
 
 
 def test_offsets_are_lines_of_json_as_spark_writes_them() -> None:
-    for offset in (SlotOffset(PLACE, 0x16B3748), RowsOffset(PLACE, 9, 2)):
+    form = Form(9, {"id": "1 700", "n": "2 700"}, {"5": "5 701"})
+    for offset in (SlotOffset(PLACE, 0x16B3748), SlotOffset(PLACE, 1, form), RowsOffset(PLACE, 9, 2)):
         assert type(offset).parse(offset.line()) == offset
         assert json.dumps(json.loads(offset.line())) == offset.line()
+
+
+def test_what_has_become_of_partitions_is_told_by_their_files_and_attachments() -> None:
+    was = Form(9, {}, {"5": "50 701", "6": "60 701,702", "7": " 703"})
+    assert was.gone(was) == was.come(was) == was.attached_again(was) == was.written_anew(was) == []
+    now = replace(was, files={"5": "51 701", "6": "60 701,799", "8": "80 798"})
+    assert (was.written_anew(now), was.attached_again(now), was.come(now)) == (["5"], ["6"], ["8"])
+    assert was.gone(now) == [], "one that had no row may go"
+    assert was.gone(replace(was, files={})) == ["5", "6"]
+    filled = replace(was, files={**was.files, "7": "70 703"})
+    assert was.written_anew(filled) == was.attached_again(filled) == []
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 
 from floodmark.connectors.sources.postgres.decoding.pgoutput import lsn_of, lsn_text
 
@@ -35,23 +36,72 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Form:
+    """A table when an offset was taken. Offsets of older versions have none.
+
+    before: all transactions with a lower number had ended. columns: of each its number in the table, and the
+    transaction that wrote its row of the catalog. files: by the oid of the table, or of each partition that has rows of
+    its own, its file (empty if it had no page), and the transactions that attached it.
+    """
+
+    before: int = 0
+    columns: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def altered(self, now: Form) -> list[str]:
+        """Columns that a statement has altered since, be it only their default."""
+        return [name for name in self._kept(now) if self.columns[name] != now.columns[name]]
+
+    def _kept(self, now: Form) -> Iterator[str]:
+        return (name for name in self.columns if name in now.columns)
+
+    def gone(self, now: Form) -> list[str]:
+        """Partitions with rows that are no longer there."""
+        return [oid for oid, file in self.files.items() if oid not in now.files and _first(file)]
+
+    def come(self, now: Form) -> list[str]:
+        return [oid for oid in now.files if oid not in self.files]
+
+    def attached_again(self, now: Form) -> list[str]:
+        return [oid for oid, file in self.files.items() if oid in now.files and _rest(file) != _rest(now.files[oid])]
+
+    def written_anew(self, now: Form) -> list[str]:
+        """What has another file than the one with the rows that were read."""
+        found = ((oid, _first(file)) for oid, file in self.files.items() if oid in now.files)
+        return [oid for oid, file in found if file and file != _first(now.files[oid])]
+
+
+def _first(text: str) -> str:
+    return text.partition(" ")[0]
+
+
+def _rest(text: str) -> str:
+    return text.partition(" ")[2]
+
+
+@dataclass(frozen=True)
 class SlotOffset:
-    """All transactions whose commit lies before `lsn` are read; 0: nothing is, not even the first snapshot."""
+    """All transactions whose commit lies before `lsn` are read; 0: nothing is, not even the first snapshot.
+
+    form: of the table, before the offset was taken.
+    """
 
     place: Place
     lsn: int = 0
+    form: Form = Form()
 
     @classmethod
     def parse(cls, line: str) -> SlotOffset:
         said = json.loads(line)
-        lsn = said.pop("lsn")
-        return cls(Place(**said), lsn_of(lsn))
+        lsn, form = said.pop("lsn"), Form(**said.pop("form", {}))
+        return cls(Place(**said), lsn_of(lsn), form)
 
     def line(self) -> str:
-        return json.dumps({**asdict(self.place), "lsn": lsn_text(self.lsn)})
+        form = {"form": asdict(self.form)} if self.form.before else {}
+        return json.dumps({**asdict(self.place), "lsn": lsn_text(self.lsn), **form})
 
-    def at(self, lsn: int) -> SlotOffset:
-        return replace(self, lsn=lsn)
+    def at(self, lsn: int, form: Form | None = None) -> SlotOffset:
+        return replace(self, lsn=lsn, form=form or self.form)
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from floodmark.connectors.sources.postgres.server.catalog import STORAGE, Table
+from floodmark.connectors.sources.postgres.server.catalog import NOW, NUMBER, STORAGE, Table
 from floodmark.core.text.ddl import Column
 
 PAGE = 8192
 LEAST_PAGES = 1024  # of a part that is worth a task of its own
 TASKS_A_CORE = 2
-# The number of a row's transaction in 64 bits: a row that a query sees is older than the query's own snapshot.
-_NOW = "(SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS x) floodmark_now"
-_NUMBER = """\
-CASE WHEN xmin::text::bigint < 3 THEN xmin::text::bigint
- WHEN xmin::text::bigint <= floodmark_now.x & 4294967295 THEN (floodmark_now.x >> 32 << 32) + xmin::text::bigint
- ELSE (floodmark_now.x >> 32 << 32) - 4294967296 + xmin::text::bigint END"""
 
 
 @dataclass(frozen=True)
@@ -47,7 +41,7 @@ class Reading:
     def select(self, *conditions: str) -> str:
         found = [f"({one})" for one in (self.where, *conditions) if one]
         tables = identifier(self.table.schema, self.table.name)
-        tables += f", {_NOW}" if any("floodmark_now" in one for one in found) else ""
+        tables += f", {NOW}" if any("floodmark_now" in one for one in found) else ""
         columns = ", ".join(identifier(column.name) for column in self.columns)
         return f"SELECT {columns} FROM {tables} WHERE {' AND '.join(found) or 'true'}"  # noqa: S608 - quoted
 
@@ -86,13 +80,13 @@ def _part(of: Table, query: str, storage: str, *begin: str) -> Part:
 
 
 def between_numbers(low: int, high: int) -> str:
-    return f"{_NUMBER} >= {low} AND {_NUMBER} < {high}"
+    return f"{NUMBER} >= {low} AND {NUMBER} < {high}"
 
 
 def numbered(of: Table, low: int, high: int) -> str:
     """The query of the numbers (`n`) of rows in between."""
-    tables = f"{identifier(of.schema, of.name)}, {_NOW}"
-    return f"SELECT {_NUMBER} AS n FROM {tables} WHERE {between_numbers(low, high)}"  # noqa: S608 - quoted
+    tables = f"{identifier(of.schema, of.name)}, {NOW}"
+    return f"SELECT {NUMBER} AS n FROM {tables} WHERE {between_numbers(low, high)}"  # noqa: S608 - quoted
 
 
 def count_of(of: Table, low: int, high: int) -> str:
@@ -109,7 +103,7 @@ def beyond(of: Table, low: int, high: int, most: int) -> str:
 def distance(of: Table) -> str:
     """The query of the least distance from the number of the next transaction to that of a row, around the wrap."""
     ahead = "(xmin::text::bigint - floodmark_now.x) & 4294967295"
-    tables = f"{identifier(of.schema, of.name)}, {_NOW}"
+    tables = f"{identifier(of.schema, of.name)}, {NOW}"
     return f"SELECT min({ahead}), max(floodmark_now.x) FROM {tables} WHERE xmin::text::bigint > 2"  # noqa: S608 - quoted
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.connectors.sources.postgres.decoding.pgoutput import lsn_text
 from floodmark.connectors.sources.postgres.holding import Holder
-from floodmark.connectors.sources.postgres.offsets import SlotOffset
+from floodmark.connectors.sources.postgres.offsets import Form, SlotOffset
 from floodmark.connectors.sources.postgres.server import slots
 from floodmark.connectors.sources.postgres.server.catalog import Published, Table, published
 from floodmark.connectors.sources.postgres.server.checking import check_able, check_slot
+from floodmark.connectors.sources.postgres.server.forming import form_of, what_the_log_lacks
 from floodmark.connectors.sources.postgres.table import RESET, TableSource
 from floodmark.core.lifecycle.retention import WAL, Limit
 from floodmark.errors import HistoryGone, Refused
@@ -81,23 +82,25 @@ class SlotSource(TableSource, Stepped):
             start = SlotOffset(self._place(of))
             if self._starts_at == "earliest":
                 return start.line()
+            form = form_of(asked, of)
             made = self._holder.make(self._database, asked, of)
             if made is None:
-                return start.at(self._holder.adopted(asked)).line()
+                return start.at(self._holder.adopted(asked), form).line()
             slots.forget_exported(self._database, self._holder.names.slot)
-            return start.at(made.lsn).line()
+            return start.at(made.lsn, form).line()
 
     def take_end(self, since: str) -> str:
         """For a stream that has read nothing: makes the slot, and takes the first snapshot where it begins."""
         read = SlotOffset.parse(since)
         with self._asking() as (asked, of):
             if read.lsn == 0:
-                return read.at(self._first_snapshot(asked, of)).line()
-            self._check_slot(asked, of, read)
+                form = form_of(asked, of)
+                return read.at(self._first_snapshot(asked, of), form).line()
+            form = self._check_slot(asked, of, read)
             newest = slots.newest(asked, self._holder.names, read.lsn)
             if newest is not None:
-                return read.at(newest.end).line()
-            return (read.at(slots.now(asked)) if self._is_far_behind(asked, read) else read).line()
+                return read.at(newest.end, form).line()
+            return (read.at(slots.now(asked), form) if self._is_far_behind(asked, read) else read).line()
 
     def _first_snapshot(self, asked: psycopg.Connection[Any], of: Table) -> int:
         self._reading(asked, of)
@@ -206,10 +209,16 @@ class SlotSource(TableSource, Stepped):
             with self._asking() as (asked, of):
                 self._check_slot(asked, of, read)
 
-    def _check_slot(self, asked: psycopg.Connection[Any], of: Table, read: SlotOffset) -> None:
+    def _check_slot(self, asked: psycopg.Connection[Any], of: Table, read: SlotOffset) -> Form:
+        """Raise HistoryGone unless the slot sends all that has changed since. Returns how the table is now."""
         self._refuse_another(asked, of, read)
         check_slot(self._about, self._holder.names.slot, self._holder.state(asked), of, read.lsn)
-        self._published(asked, of, self._holder.names.publication)
+        found = self._published(asked, of, self._holder.names.publication)
+        now = form_of(asked, of)
+        problem = what_the_log_lacks(asked, of, read.form, now, "truncate" in found.kinds)
+        if problem is not None:
+            raise HistoryGone(f"{self._about}: table {of.title}: {problem}. Else {RESET}")
+        return now
 
     def forgets(self, since: str, now_us: int) -> list[Limit]:
         """In bytes: the log that waits, and how much of it the server keeps for a slot."""

@@ -18,6 +18,12 @@ OLDEST = 130_000
 STORAGE = """\
 coalesce((SELECT md5(string_agg(concat(relid::oid, ' ', pg_relation_filenode(relid)), ',' ORDER BY relid::oid))
   FROM pg_partition_tree({oid})), pg_relation_filenode({oid})::text)"""
+# The number of a row's transaction in 64 bits: a row that a query sees is older than the query's own snapshot.
+NOW = "(SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS x) floodmark_now"
+NUMBER = """\
+CASE WHEN xmin::text::bigint < 3 THEN xmin::text::bigint
+ WHEN xmin::text::bigint <= floodmark_now.x & 4294967295 THEN (floodmark_now.x >> 32 << 32) + xmin::text::bigint
+ ELSE (floodmark_now.x >> 32 << 32) - 4294967296 + xmin::text::bigint END"""
 _TABLE = """
 SELECT (SELECT system_identifier::text FROM pg_control_system()), current_database(), c.oid::bigint, c.relkind::text,
   c.relreplident::text, c.reltuples::float8, pg_relation_size(c.oid), has_table_privilege(c.oid, 'SELECT'),
@@ -41,7 +47,10 @@ WITH RECURSIVE used AS (
   FROM pg_type t JOIN used u ON t.oid IN (u.typbasetype, u.element))
 SELECT oid::bigint, typname::text, typbasetype::bigint, typtypmod, element::bigint, typdelim::text FROM used"""
 _PUBLISHED = """
-SELECT attnames::text[], rowfilter FROM pg_publication_tables
+SELECT attnames::text[], rowfilter, array_remove(ARRAY[CASE WHEN pubinsert THEN 'insert' END,
+  CASE WHEN pubupdate THEN 'update' END, CASE WHEN pubdelete THEN 'delete' END,
+  CASE WHEN pubtruncate THEN 'truncate' END], NULL)
+FROM pg_publication_tables JOIN pg_publication USING (pubname)
 WHERE pubname = %s AND schemaname = %s AND tablename = %s"""
 _KINDS = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 
@@ -126,10 +135,11 @@ def _types(connection: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int
 
 @dataclass(frozen=True)
 class Published:
-    """What a publication has of a table: its columns, if it names any, and the condition for its rows."""
+    """What a publication has of a table: its columns, if it names any, the condition for its rows, kinds of changes."""
 
     columns: tuple[str, ...] | None = None
     where: str | None = None
+    kinds: tuple[str, ...] = ()
 
 
 def published(connection: psycopg.Connection[Any], publication: str, of: Table) -> Published | None:
@@ -139,4 +149,4 @@ def published(connection: psycopg.Connection[Any], publication: str, of: Table) 
     else:
         query = _PUBLISHED
     row = connection.execute(query, (publication, of.schema, of.name)).fetchone()
-    return None if row is None else Published(None if row[0] is None else tuple(row[0]), row[1])
+    return None if row is None else Published(None if row[0] is None else tuple(row[0]), row[1], tuple(row[2]))

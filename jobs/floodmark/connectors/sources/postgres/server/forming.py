@@ -1,0 +1,114 @@
+"""Finds what has happened to a table beside the changes that its slot sends. No JVM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from floodmark.connectors.sources.postgres.offsets import Form
+from floodmark.connectors.sources.postgres.server.catalog import NOW, NUMBER
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from floodmark.connectors.sources.postgres.server.catalog import Table
+
+# From rows of the catalog alone, which one snapshot sees: a function such as pg_relation_filenode looks beyond it.
+_FORM = """
+SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+  (SELECT json_object_agg(attname, concat(attnum, ' ', a.xmin) ORDER BY attnum) FROM pg_attribute a
+   WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = ''),
+  ({files})"""
+_FILE = "SELECT json_build_object(c.oid, c.relfilenode::text) FROM pg_class c WHERE c.oid = %s"
+_FILES = """
+SELECT json_object_agg(c.oid, concat(CASE WHEN pg_relation_size(c.oid) > 0 THEN c.relfilenode END, ' ', (
+    SELECT string_agg(i.xmin::text, ',' ORDER BY i.inhrelid) FROM pg_inherits i
+    WHERE i.inhrelid IN (SELECT relid FROM pg_partition_ancestors(c.oid)))) ORDER BY c.oid)
+FROM pg_partition_tree(%s) p JOIN pg_class c ON c.oid = p.relid WHERE p.isleaf AND c.relkind <> 'p'"""
+_ATTACHED = """\
+(SELECT max({number}) FROM pg_inherits WHERE inhrelid IN (SELECT relid FROM pg_partition_ancestors({oid})))"""
+_NAMED = """
+SELECT oid::regclass::text, has_table_privilege(oid, 'SELECT') AND NOT row_security_active(oid)
+FROM pg_class WHERE oid = %s::oid"""
+
+
+def form_of(connection: psycopg.Connection[Any], of: Table) -> Form:
+    query = _FORM.format(files=_FILES if of.kind == "p" else _FILE)
+    row = connection.execute(query.encode(), (of.oid, of.oid)).fetchone()
+    assert row is not None
+    return Form(int(row[0]), row[1] or {}, row[2] or {})
+
+
+def what_the_log_lacks(
+    connection: psycopg.Connection[Any], of: Table, was: Form, now: Form, tells_emptied: bool
+) -> str | None:
+    """What has changed the table since, and is not among the changes that a slot sends.
+
+    tells_emptied: whether what removes all rows of a partition matters, as its publication has it.
+    """
+    if not was.before or of.kind != "p":
+        return None
+    return _of_partitions(connection, of, was, now, tells_emptied)
+
+
+def _of_rows(
+    connection: psycopg.Connection[Any], of: Table, was: Form, now: Form, written_anew: list[str]
+) -> str | None:
+    """VACUUM FULL and CLUSTER leave rows with the numbers of older transactions, and ALTER TABLE none."""
+    altered = was.altered(now)
+    if not altered or all(_has_rows(connection, of, oid, was.before) for oid in written_anew):
+        return None
+    return (
+        "expected rows that only changes in the log alter, found that a statement such as ALTER TABLE ... TYPE ... "
+        f"USING has written all of them anew, and altered {', '.join(altered)}: the log does not have their values"
+    )
+
+
+def _of_partitions(
+    connection: psycopg.Connection[Any], of: Table, was: Form, now: Form, tells_emptied: bool
+) -> str | None:
+    title, again = of.title, was.attached_again(now)
+    if again:
+        named = _named(connection, again[0])
+        return f"partition {named} was detached, and attached again: changes in between are not sent"
+    with_rows = next((oid for oid in was.come(now) if _came_with_rows(connection, of, oid)), None)
+    if with_rows:
+        named = _named(connection, with_rows)
+        return (
+            f"partition {named} was attached with rows, which PostgreSQL does not send. ALTER TABLE {title} DETACH "
+            f"PARTITION {named}, and attach it empty: INSERT the rows that it had into {title} afterwards"
+        )
+    emptied = [oid for oid in was.written_anew(now) if not _has_rows(connection, of, oid, was.before)]
+    if not tells_emptied:
+        return _of_rows(connection, of, was, now, emptied)
+    gone = was.gone(now)
+    if not gone and not emptied:
+        return None
+    what = "detached or dropped" if gone else "emptied by TRUNCATE, or written anew by ALTER TABLE"
+    return (
+        f"partition {_named(connection, (gone or emptied)[0])} was {what}: PostgreSQL does not send which rows it "
+        "removed. If they may stay in the results, begin anew with a `publication` that leaves truncate out: CREATE "
+        f"PUBLICATION a_name FOR TABLE {title} WITH (publish = 'insert, update, delete', publish_via_partition_root = "
+        "true)"
+    )
+
+
+def _named(connection: psycopg.Connection[Any], oid: str) -> str:
+    found = connection.execute(_NAMED, (oid,)).fetchone()
+    return f"with oid {oid}" if found is None else str(found[0])
+
+
+def _came_with_rows(connection: psycopg.Connection[Any], of: Table, oid: str) -> bool:
+    """Whether it has rows of transactions that are no younger than the one that attached it."""
+    return _has_rows(connection, of, oid, f"1 + {_ATTACHED.format(number=NUMBER, oid=oid)}")
+
+
+def _has_rows(connection: psycopg.Connection[Any], of: Table, oid: str, below: object) -> bool:
+    """Whether the table or partition has rows of transactions with a number below that.
+
+    A login may have no right to see a partition's rows but by the table.
+    """
+    own, whole = (connection.execute(_NAMED, (one,)).fetchone() for one in (oid, of.oid))
+    assert whole is not None
+    tables = f"ONLY {own[0]}" if own is not None and own[1] else whole[0]
+    query = f"SELECT FROM {tables}, {NOW} WHERE tableoid = {oid} AND {NUMBER} < {below} LIMIT 1"
+    return connection.execute(query.encode()).fetchone() is not None

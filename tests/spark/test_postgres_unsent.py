@@ -1,0 +1,147 @@
+"""What PostgreSQL does to a table and sends to no slot, beside a real server. No JVM: nothing is read but offsets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.postgres import Server, started
+
+from floodmark.connectors.ports import connections
+from floodmark.connectors.sources.postgres.kind import SOURCE
+from floodmark.core.rules.rule import Stream
+from floodmark.errors import HistoryGone
+
+PARTED = (
+    "CREATE TABLE t (id int PRIMARY KEY, n int) PARTITION BY RANGE (id)",
+    "CREATE TABLE t_a PARTITION OF t FOR VALUES FROM (0) TO (100)",
+    "CREATE TABLE t_b PARTITION OF t FOR VALUES FROM (100) TO (200) PARTITION BY RANGE (id)",
+    "CREATE TABLE t_b1 PARTITION OF t_b FOR VALUES FROM (100) TO (150)",
+    "CREATE TABLE t_empty PARTITION OF t FOR VALUES FROM (900) TO (999)",
+    "INSERT INTO t VALUES (1, 1), (2, 2), (101, 1)",
+)
+
+
+@pytest.fixture(scope="module")
+def server(root: Path) -> Iterator[Server]:
+    with started(root / "postgres") as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _alone(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(connections, "_KEEPERS", {})
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", server.uri)
+    yield
+    for (slot,) in server.ask("SELECT slot_name FROM pg_replication_slots"):
+        server.run(f"SELECT pg_drop_replication_slot('{slot}')")
+    for (one,) in server.ask("SELECT pubname FROM pg_publication"):
+        server.run(f"DROP PUBLICATION {one}")
+    server.run("DROP TABLE IF EXISTS t, t_b, t_c CASCADE")
+
+
+class Reader:
+    """Takes offsets as a landing does."""
+
+    def __init__(self, place: Path, **more: Any):
+        options = {"connection": "shop", "table": "t", **more}
+        self._stream = Stream(kind="postgres", address="postgres://shop/public.t", options=options)
+        self._keep = place / "home" / "rule" / "sources" / "events"
+        self.at = self.source.take_start()
+        self.go_on()
+
+    @property
+    def source(self) -> Any:
+        return SOURCE.open("events", self._stream, self._keep)
+
+    def go_on(self) -> None:
+        self.at = self.source.take_end(self.at)
+        self.source.landed(self.at)
+
+    def refused(self, said: str) -> None:
+        for look in (self.source.news, self.source.check_appended, self.source.take_end, self.source.backlog):
+            with pytest.raises(HistoryGone, match=said) as found:
+                look(self.at)
+            assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("statements", "said"),
+    [
+        (["TRUNCATE t_a"], "partition t_a was emptied by TRUNCATE.*publication"),
+        (["TRUNCATE t_b1", "INSERT INTO t VALUES (102, 1)"], "partition t_b1 was emptied"),
+        (["ALTER TABLE t DETACH PARTITION t_b"], "partition t_b1 was detached or dropped"),
+        (["DROP TABLE t_a"], r"partition with oid \d+ was detached or dropped"),
+        (
+            ["ALTER TABLE t DETACH PARTITION t_a", "UPDATE t_a SET n = 9",
+             "ALTER TABLE t ATTACH PARTITION t_a FOR VALUES FROM (0) TO (100)"],
+            "partition t_a was detached, and attached again",
+        ),
+        (
+            ["CREATE TABLE t_c (id int PRIMARY KEY, n int)", "INSERT INTO t_c VALUES (201, 9)",
+             "ALTER TABLE t ATTACH PARTITION t_c FOR VALUES FROM (200) TO (300)", "INSERT INTO t VALUES (203, 1)"],
+            "partition t_c was attached with rows.*DETACH PARTITION t_c",
+        ),
+        (
+            ["CREATE TABLE t_c (id int PRIMARY KEY, n int) PARTITION BY RANGE (id)",
+             "CREATE TABLE t_c1 PARTITION OF t_c FOR VALUES FROM (200) TO (250)", "INSERT INTO t_c VALUES (201, 9)",
+             "ALTER TABLE t ATTACH PARTITION t_c FOR VALUES FROM (200) TO (300)"],
+            "partition t_c1 was attached with rows",
+        ),
+        (["ALTER TABLE t ALTER n TYPE int USING n * 100"], "partition t_a was emptied by TRUNCATE, or written anew"),
+    ],
+)  # fmt: skip
+def test_rows_that_come_and_go_with_a_partition_stop_the_run(
+    server: Server, place: Path, statements: list[str], said: str
+) -> None:
+    server.run(*PARTED)
+    reader = Reader(place)
+    server.run(*statements)
+    reader.refused(f"table public.t: {said}.* reset")
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["CREATE TABLE t_c PARTITION OF t FOR VALUES FROM (200) TO (300)"],
+        ["CREATE TABLE t_c (id int PRIMARY KEY, n int)",
+         "ALTER TABLE t ATTACH PARTITION t_c FOR VALUES FROM (200) TO (300)", "INSERT INTO t VALUES (203, 1)"],
+        ["VACUUM FULL", "ANALYZE", "CLUSTER t_a USING t_a_pkey", "UPDATE t SET n = 5 WHERE id = 1"],
+        ["DROP TABLE t_empty", "INSERT INTO t VALUES (102, 1)"],
+        ["ALTER TABLE t_a RENAME TO t_old", "ALTER TABLE t ADD COLUMN more int DEFAULT 3", "DELETE FROM t"],
+    ],
+)  # fmt: skip
+def test_upkeep_of_partitions_goes_on(server: Server, place: Path, statements: list[str]) -> None:
+    server.run(*PARTED)
+    reader = Reader(place)
+    server.run(*statements)
+    reader.source.news(reader.at)
+    reader.source.check_appended(reader.at)
+    reader.go_on()
+    server.run("INSERT INTO t VALUES (3, 3)")
+    assert reader.source.news(reader.at)
+    reader.go_on()
+
+
+def test_a_publication_without_truncate_lets_partitions_go(server: Server, place: Path) -> None:
+    server.run(*PARTED, "CREATE PUBLICATION p FOR TABLE t WITH (publish = 'insert', publish_via_partition_root = true)")
+    reader = Reader(place, publication="p")
+    server.run("DROP TABLE t_a", "TRUNCATE t_b1", "INSERT INTO t VALUES (102, 1)")
+    assert reader.source.news(reader.at)
+    reader.go_on()
+    server.run("ALTER TABLE t ALTER n TYPE int USING n * 100")
+    reader.refused("ALTER TABLE ... TYPE ... USING has written all of them anew, and altered n")
+
+
+def test_offsets_of_older_versions_go_on(server: Server, place: Path) -> None:
+    server.run(*PARTED)
+    reader = Reader(place)
+    said = json.loads(reader.at)
+    assert said.pop("form")["before"] > 0
+    reader.at = json.dumps(said)
+    server.run("DROP TABLE t_a", "INSERT INTO t VALUES (102, 1)")
+    reader.go_on()
+    assert json.loads(reader.at)["form"]["files"]
