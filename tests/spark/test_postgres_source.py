@@ -202,10 +202,9 @@ def test_an_altered_table_is_read_on(server: Server, spark: SparkSession, place:
     assert changes(rows, "n") == [("insert", 3), ("insert", 4)]
     assert "v" not in rows[0].asDict() and not problems(rows)
     server.run(f"INSERT INTO {table} (k) VALUES ('x')", f"ALTER TABLE {table} RENAME k TO name",
-               f"ALTER TABLE {table} ALTER n TYPE text USING 'n' || n",
-               f"INSERT INTO {table} (n) VALUES ('5')")  # fmt: skip
+               f"INSERT INTO {table} (n) VALUES (5)")  # fmt: skip
     rows = reader.read()
-    assert changes(rows, "name", "n") == [("insert", None, None), ("insert", None, "5")]
+    assert changes(rows, "name", "n") == [("insert", None, None), ("insert", None, 5)]
     assert "found k in place of name" in problems(rows)[0]
 
 

@@ -24,6 +24,8 @@ PARTED = (
     "INSERT INTO t VALUES (1, 1), (2, 2), (101, 1)",
 )
 
+PLAIN = ("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "INSERT INTO t VALUES (1, 1, 10), (2, 2, 20)")
+
 
 @pytest.fixture(scope="module")
 def server(root: Path) -> Iterator[Server]:
@@ -145,3 +147,44 @@ def test_offsets_of_older_versions_go_on(server: Server, place: Path) -> None:
     server.run("DROP TABLE t_a", "INSERT INTO t VALUES (102, 1)")
     reader.go_on()
     assert json.loads(reader.at)["form"]["files"]
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["ALTER TABLE t ALTER a TYPE int USING a * 100"],
+        ["ALTER TABLE t ALTER a TYPE int USING a * 100", "INSERT INTO t VALUES (3, 3, 30)", "VACUUM FULL t"],
+        ["VACUUM FULL t", "ALTER TABLE t ALTER a TYPE int USING a * 100",
+         "ALTER TABLE t ALTER a SET DEFAULT 5"],
+    ],
+)  # fmt: skip
+def test_values_that_a_statement_writes_anew_stop_the_run(server: Server, place: Path, statements: list[str]) -> None:
+    server.run(*PLAIN)
+    reader = Reader(place)
+    server.run(*statements)
+    reader.refused(r"table public.t: .* TYPE ... USING has written all of them anew, and altered a: .*reset")
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["VACUUM FULL t", "ALTER TABLE t ALTER a SET NOT NULL, ALTER b SET DEFAULT 5"],
+        [
+            "CLUSTER t USING t_pkey",
+            "ALTER TABLE t ADD COLUMN more int, ALTER a SET STATISTICS 100",
+            "DELETE FROM t WHERE id = 1",
+        ],
+        ["ALTER TABLE t ADD COLUMN key uuid DEFAULT gen_random_uuid()", "INSERT INTO t VALUES (3, 3, 30)"],
+        ["ALTER TABLE t DROP COLUMN b", "VACUUM FULL t"],
+        ["TRUNCATE t", "INSERT INTO t VALUES (3, 3, 30)"],
+    ],
+)
+def test_statements_that_keep_values_go_on(server: Server, place: Path, statements: list[str]) -> None:
+    """TRUNCATE is a change that the slot sends."""
+    server.run(*PLAIN)
+    reader = Reader(place)
+    server.run(*statements)
+    reader.source.check_appended(reader.at)
+    reader.go_on()
+    server.run("INSERT INTO t VALUES (4, 4)")
+    assert reader.source.news(reader.at)

@@ -50,6 +50,12 @@ def test_what_has_become_of_partitions_is_told_by_their_files_and_attachments() 
     assert was.written_anew(filled) == was.attached_again(filled) == []
 
 
+def test_a_column_is_altered_if_its_row_of_the_catalog_was_written_again() -> None:
+    was = Form(9, {"id": "1 700", "n": "2 700", "gone": "3 700"})
+    assert was.altered(was) == []
+    assert was.altered(Form(20, {"id": "1 700", "n": "2 710", "more": "4 710"})) == ["n"]
+
+
 @pytest.mark.parametrize(
     ("other", "said"),
     [

@@ -45,9 +45,11 @@ def what_the_log_lacks(
 
     tells_emptied: whether what removes all rows of a partition matters, as its publication has it.
     """
-    if not was.before or of.kind != "p":
+    if not was.before:
         return None
-    return _of_partitions(connection, of, was, now, tells_emptied)
+    if of.kind == "p":
+        return _of_partitions(connection, of, was, now, tells_emptied)
+    return _of_rows(connection, of, was, now, was.written_anew(now))
 
 
 def _of_rows(
