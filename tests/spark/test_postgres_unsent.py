@@ -166,6 +166,25 @@ def test_values_that_a_statement_writes_anew_stop_the_run(server: Server, place:
 
 
 @pytest.mark.parametrize(
+    ("statements", "names"),
+    [
+        (["ALTER TABLE t ADD COLUMN c int DEFAULT 5", "ALTER TABLE t DROP COLUMN a",
+          "ALTER TABLE t RENAME c TO a"], "a"),
+        (["ALTER TABLE t RENAME a TO c", "ALTER TABLE t RENAME b TO a", "ALTER TABLE t RENAME c TO b"], "a, b"),
+        (["ALTER TABLE t DROP COLUMN b, ADD COLUMN b int", "INSERT INTO t VALUES (3, 3, 30)"], "b"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("by", ["slot", "snapshots"])
+def test_a_column_in_the_place_of_another_stops_the_run(
+    server: Server, place: Path, by: str, statements: list[str], names: str
+) -> None:
+    server.run(*PLAIN)
+    reader = Reader(place, by=by)
+    server.run(*statements)
+    reader.refused(rf"table public.t: expected column {names} as it was read, found another one of that name.*reset")
+
+
+@pytest.mark.parametrize(
     "statements",
     [
         ["VACUUM FULL t", "ALTER TABLE t ALTER a SET NOT NULL, ALTER b SET DEFAULT 5"],

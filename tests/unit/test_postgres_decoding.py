@@ -140,6 +140,10 @@ def test_columns_come_and_go_and_a_renamed_one_is_a_problem() -> None:
     assert seen(shrunk) == [("insert", "1", 0)] and shrunk[0].problem is None
     (renamed,) = rows(begin(9), insert("1", "a"), columns=("id", "title"))
     assert renamed.problem is not None and "found name in place of title" in renamed.problem
+    (swapped,) = rows(begin(9), insert("1", "a"), columns=("name", "more", "id"))
+    assert (
+        swapped.problem is not None and "expected the columns name, id in that order, found id, name" in swapped.problem
+    )
     later = rows(begin(9), relation("id", "title"), insert("1", "a"), columns=("id", "title"))
     assert seen(later) == [("insert", "1", "a", 0)], "a new description of the table counts from there on"
 

@@ -34,7 +34,7 @@ TABLE = Table(
 
 def test_offsets_are_lines_of_json_as_spark_writes_them() -> None:
     form = Form(9, {"id": "1 700", "n": "2 700"}, {"5": "5 701"})
-    for offset in (SlotOffset(PLACE, 0x16B3748), SlotOffset(PLACE, 1, form), RowsOffset(PLACE, 9, 2)):
+    for offset in (SlotOffset(PLACE, 0x16B3748), SlotOffset(PLACE, 1, form), RowsOffset(PLACE, 9, 2, form=form)):
         assert type(offset).parse(offset.line()) == offset
         assert json.dumps(json.loads(offset.line())) == offset.line()
 
@@ -54,6 +54,13 @@ def test_a_column_is_altered_if_its_row_of_the_catalog_was_written_again() -> No
     was = Form(9, {"id": "1 700", "n": "2 700", "gone": "3 700"})
     assert was.altered(was) == []
     assert was.altered(Form(20, {"id": "1 700", "n": "2 710", "more": "4 710"})) == ["n"]
+
+
+def test_a_column_with_another_number_is_another_column() -> None:
+    was = Form(9, {"id": "1 700", "price": "2 700", "gone": "3 700"})
+    assert was.replaced(Form(9, {"id": "1 800", "price": "2 700", "more": "4 800"})) == []
+    assert was.replaced(Form(9, {"id": "1 700", "price": "4 800"})) == ["price"]
+    assert was.replaced(Form(9, {"id": "2 700", "price": "1 700"})) == ["id", "price"]
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,14 @@ class Form:
     columns: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
 
+    def said(self) -> dict[str, object]:
+        """What it adds to an offset's line: nothing if it is unknown."""
+        return {"form": asdict(self)} if self.before else {}
+
+    def replaced(self, now: Form) -> list[str]:
+        """Columns of which another has the name now."""
+        return [name for name in self._kept(now) if _first(self.columns[name]) != _first(now.columns[name])]
+
     def altered(self, now: Form) -> list[str]:
         """Columns that a statement has altered since, be it only their default."""
         return [name for name in self._kept(now) if self.columns[name] != now.columns[name]]
@@ -97,8 +105,7 @@ class SlotOffset:
         return cls(Place(**said), lsn_of(lsn), form)
 
     def line(self) -> str:
-        form = {"form": asdict(self.form)} if self.form.before else {}
-        return json.dumps({**asdict(self.place), "lsn": lsn_text(self.lsn), **form})
+        return json.dumps({**asdict(self.place), "lsn": lsn_text(self.lsn), **self.form.said()})
 
     def at(self, lsn: int, form: Form | None = None) -> SlotOffset:
         return replace(self, lsn=lsn, form=form or self.form)
@@ -109,7 +116,7 @@ class RowsOffset:
     """The rows of all transactions with a number below `before` are read; 0: none.
 
     updated: rows of the table that were updated since the server began to count. Numbers have 64 bits. storage, layout:
-    as of `Table`; empty in offsets of older versions, which did not know them.
+    as of `Table`; empty in offsets of older versions, which did not know them, nor the form.
     """
 
     place: Place
@@ -117,17 +124,19 @@ class RowsOffset:
     updated: int = 0
     storage: str = ""
     layout: str = ""
+    form: Form = Form()
 
     @classmethod
     def parse(cls, line: str) -> RowsOffset:
         said = json.loads(line)
+        form = Form(**said.pop("form", {}))
         own = {name: said.pop(name) for name in ("before", "updated", "storage", "layout") if name in said}
-        return cls(Place(**said), **own)
+        return cls(Place(**said), **own, form=form)
 
     def line(self) -> str:
         files = {"storage": self.storage, "layout": self.layout}
         own = {"before": self.before, "updated": self.updated, **{name: one for name, one in files.items() if one}}
-        return json.dumps({**asdict(self.place), **own})
+        return json.dumps({**asdict(self.place), **own, **self.form.said()})
 
     def may_be_written_anew(self, now: RowsOffset) -> bool:
         """Whether a statement that alters the table may have written its rows anew since, under new numbers."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.connectors.sources.postgres.offsets import RowsOffset, is_due, safe_until
 from floodmark.connectors.sources.postgres.queries import beyond, count_of, distance, number_parts, numbered
+from floodmark.connectors.sources.postgres.server.forming import another_column, form_of
 from floodmark.connectors.sources.postgres.server.kept import durably
 from floodmark.connectors.sources.postgres.table import RESET, TableSource
 from floodmark.errors import HistoryGone, Refused
@@ -49,7 +50,8 @@ class SnapshotsSource(TableSource, Stepped):
         row = asked.execute(_NOW, (of.oid, of.oid)).fetchone()
         assert row is not None
         before, following, updated, deleted = map(int, row)
-        return RowsOffset(self._place(of), before, updated, of.storage, of.layout), following, deleted
+        form = form_of(asked, of)
+        return RowsOffset(self._place(of), before, updated, of.storage, of.layout, form), following, deleted
 
     def start(self) -> str:
         with self._asking() as (asked, of):
@@ -106,6 +108,9 @@ class SnapshotsSource(TableSource, Stepped):
                 f"{now.updated - read.updated} rows that were updated: each would be read again as another row. Read "
                 f"the table by slot; or {RESET}"
             )
+        other = another_column(read.form, now.form)
+        if other is not None:
+            raise HistoryGone(f"{self._about}: table {of.title}: {other}. Restore it, or {RESET}")
         if read.may_be_written_anew(now) and not self._has_rows(asked, of, read.at(0), read):
             raise HistoryGone(
                 f"{self._about}: table {of.title}: expected rows that were read before, found none of them, and that "

@@ -100,14 +100,25 @@ class Changes:
         return self._row(kind, tuple(_text(known.get(name)) for name in self.columns), problem)
 
     def _altered(self, table: Relation) -> str | None:
-        """Why the table that was changed cannot be the table as it is: names differ in both ways."""
+        """Why the table that was changed cannot be the table as it is: names differ in both ways, or in their order."""
         gone = [name for name in table.columns if name not in self.columns]
         come = [name for name in self.columns if name not in table.columns]
         if not gone or not come:
-            return None
+            return self._swapped(table)
         return (
             f"expected the columns of the table as it is now, found {', '.join(gone)} in place of {', '.join(come)}: "
             "columns were renamed, or dropped and added, after this change"
+        )
+
+    def _swapped(self, table: Relation) -> str | None:
+        """A column keeps its place for as long as the table has it, so others have the names of those that move."""
+        before = [name for name in table.columns if name in self.columns]
+        now = [name for name in self.columns if name in table.columns]
+        if before == now:
+            return None
+        return (
+            f"expected the columns {', '.join(now)} in that order, found {', '.join(before)}: after this change, "
+            "columns were given the names of others"
         )
 
     def _unknown(self, known: dict[str, Value]) -> str | None:

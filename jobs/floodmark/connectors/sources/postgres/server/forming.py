@@ -47,9 +47,22 @@ def what_the_log_lacks(
     """
     if not was.before:
         return None
+    other = another_column(was, now)
+    if other is not None:
+        return other
     if of.kind == "p":
         return _of_partitions(connection, of, was, now, tells_emptied)
     return _of_rows(connection, of, was, now, was.written_anew(now))
+
+
+def another_column(was: Form, now: Form) -> str | None:
+    found = was.replaced(now)
+    if not found:
+        return None
+    return (
+        f"expected column {', '.join(found)} as it was read, found another one of that name: columns were renamed, or "
+        "dropped and added, and rows that were read have the values of the former"
+    )
 
 
 def _of_rows(
