@@ -1,19 +1,21 @@
-"""What PostgreSQL does to a table and sends to no slot, beside a real server. No JVM: nothing is read but offsets."""
+"""What happens to a table of PostgreSQL and is not among its changes, beside a real server. Few tests need a JVM."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from support.postgres import Server, started
 
 from floodmark.connectors.ports import connections
 from floodmark.connectors.sources.postgres.kind import SOURCE
 from floodmark.core.rules.rule import Stream
-from floodmark.errors import HistoryGone
+from floodmark.errors import HistoryGone, RunFailed
+from floodmark.proving.play.processes import wait_until
 
 PARTED = (
     "CREATE TABLE t (id int PRIMARY KEY, n int) PARTITION BY RANGE (id)",
@@ -207,3 +209,73 @@ def test_statements_that_keep_values_go_on(server: Server, place: Path, statemen
     reader.go_on()
     server.run("INSERT INTO t VALUES (4, 4)")
     assert reader.source.news(reader.at)
+
+
+# --- Updates of a table without a slot
+
+
+def update(server: Server) -> None:
+    """Its session ends, and so the server counts it."""
+    server.run("UPDATE t SET a = 20 WHERE id = 2")
+    wait_until(lambda: server.ask("SELECT pg_stat_get_tuples_updated('t'::regclass)")[0][0] > 0, server.process, 20)
+
+
+def forget_counts(server: Server) -> None:
+    server.run("SELECT pg_stat_reset()")
+
+
+def crash(server: Server) -> None:
+    server.kill()
+    server.start()
+
+
+@pytest.mark.parametrize("forget", [forget_counts, crash])
+def test_updates_are_noticed_although_the_server_has_forgotten_its_counts(
+    server: Server, place: Path, forget: Callable[[Server], None]
+) -> None:
+    server.run(*PLAIN)
+    reader = Reader(place, by="snapshots")
+    update(server)
+    forget(server)
+    reader.refused("expected 2 rows as they were read, found 1, and the server's count of updates since, .*began anew")
+    said = json.loads(reader.at)
+    reader.at = json.dumps({**said, "rows": None})
+    reader.refused("expected the server's count of updates since, found that it began anew")
+
+
+@pytest.mark.parametrize("forget", [forget_counts, crash])
+def test_a_server_that_forgets_its_counts_stops_no_table_whose_rows_are_all_there(
+    server: Server, place: Path, forget: Callable[[Server], None]
+) -> None:
+    server.run(*PLAIN)
+    reader = Reader(place, by="snapshots")
+    forget(server)
+    server.run("INSERT INTO t VALUES (3, 3, 30)")
+    assert reader.source.news(reader.at)
+    reader.go_on()
+    update(server)
+    reader.refused("found 1 rows that were updated")
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [("UPDATE t SET a = 20 WHERE id = 2", "found 1 rows that were updated"), ("DELETE FROM t WHERE id = 2", None)],
+)
+def test_an_update_that_the_server_has_not_counted_yet_is_waited_for(
+    server: Server, place: Path, spark: SparkSession, statement: str, said: str | None
+) -> None:
+    server.run(*PLAIN)
+    reader = Reader(place, by="snapshots")
+    with server.connect() as writer:
+        writer.execute("SELECT pg_stat_force_next_flush()")  # for a second now, it reports nothing
+        writer.execute(statement)
+        end = reader.source.take_end(reader.at)
+        with pytest.raises(RunFailed, match=r"expected the 2 rows .* before, found that 1 are gone.*Retry"):
+            reader.source.frame(spark, reader.at, end)
+    counted = "SELECT pg_stat_get_tuples_updated('t'::regclass) + pg_stat_get_tuples_deleted('t'::regclass)"
+    wait_until(lambda: server.ask(counted)[0][0] > 0, server.process, 20)
+    if said:
+        reader.refused(said)
+    else:
+        server.run("INSERT INTO t VALUES (3, 3, 30)")
+        assert reader.source.frame(spark, reader.at, reader.source.take_end(reader.at)).count() == 1

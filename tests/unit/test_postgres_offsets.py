@@ -34,9 +34,30 @@ TABLE = Table(
 
 def test_offsets_are_lines_of_json_as_spark_writes_them() -> None:
     form = Form(9, {"id": "1 700", "n": "2 700"}, {"5": "5 701"})
-    for offset in (SlotOffset(PLACE, 0x16B3748), SlotOffset(PLACE, 1, form), RowsOffset(PLACE, 9, 2, form=form)):
+    for offset in (SlotOffset(PLACE, 0x16B3748), SlotOffset(PLACE, 1, form), RowsOffset(PLACE, 9, 2)):
         assert type(offset).parse(offset.line()) == offset
         assert json.dumps(json.loads(offset.line())) == offset.line()
+    whole = RowsOffset(PLACE, 9, 2, "5", "p 2", form, "17.5", 3, 40)
+    assert RowsOffset.parse(whole.line()) == whole
+    assert whole.at(5).rows is None and "rows" not in json.loads(whole.at(5).line())
+    older = '{"system": "7", "database": "shop", "table": 16385, "before": 9, "updated": 2}'
+    assert RowsOffset.parse(older) == RowsOffset(PLACE, 9, 2) and RowsOffset(PLACE, 9, 2).line() == older
+
+
+def test_rows_that_are_gone_were_updated_unless_deletes_explain_them() -> None:
+    read = RowsOffset(PLACE, 9, 2, "5", deleted=3, rows=40)
+    assert read.lacks(read, 40) == read.lacks(replace(read, deleted=5), 38) == 0
+    assert (read.lacks(read, 38), read.lacks(replace(read, deleted=4), 38)) == (2, 1)
+    assert read.lacks(replace(read, storage="6"), 0) == 0, "TRUNCATE"
+    assert replace(read, rows=None).lacks(read, 38) == 0
+
+
+def test_a_server_that_counts_anew_is_known_by_its_counts_and_when_it_began() -> None:
+    read = RowsOffset(PLACE, 9, 2, era="17.5")
+    assert not read.is_counted_anew(replace(read, updated=3))
+    assert read.is_counted_anew(replace(read, updated=1)) and read.is_counted_anew(replace(read, era="18"))
+    assert not replace(read, era="").is_counted_anew(read), "an offset of an older version"
+    assert not read.at(0).is_counted_anew(replace(read, era="18")), "nothing is read yet"
 
 
 def test_what_has_become_of_partitions_is_told_by_their_files_and_attachments() -> None:

@@ -117,6 +117,8 @@ class RowsOffset:
 
     updated: rows of the table that were updated since the server began to count. Numbers have 64 bits. storage, layout:
     as of `Table`; empty in offsets of older versions, which did not know them, nor the form.
+    era: when the server began to count. deleted: as `updated`. rows: how many rows of such transactions the table had;
+    None: unknown, as in offsets of older versions, or where a step ends.
     """
 
     place: Place
@@ -125,26 +127,44 @@ class RowsOffset:
     storage: str = ""
     layout: str = ""
     form: Form = Form()
+    era: str = ""
+    deleted: int = 0
+    rows: int | None = None
 
     @classmethod
     def parse(cls, line: str) -> RowsOffset:
         said = json.loads(line)
         form = Form(**said.pop("form", {}))
-        own = {name: said.pop(name) for name in ("before", "updated", "storage", "layout") if name in said}
-        return cls(Place(**said), **own, form=form)
+        place = Place(*(said.pop(name) for name in ("system", "database", "table")))
+        return cls(place, form=form, **said)
 
     def line(self) -> str:
-        files = {"storage": self.storage, "layout": self.layout}
-        own = {"before": self.before, "updated": self.updated, **{name: one for name, one in files.items() if one}}
-        return json.dumps({**asdict(self.place), **own, **self.form.said()})
+        more = {"storage": self.storage, "layout": self.layout, "era": self.era, "deleted": self.deleted}
+        own = {"before": self.before, "updated": self.updated, **{name: one for name, one in more.items() if one}}
+        rows = {} if self.rows is None else {"rows": self.rows}
+        return json.dumps({**asdict(self.place), **own, **rows, **self.form.said()})
 
     def may_be_written_anew(self, now: RowsOffset) -> bool:
         """Whether a statement that alters the table may have written its rows anew since, under new numbers."""
         is_known = bool(self.before and self.storage)
         return is_known and self.storage != now.storage and self.layout != now.layout
 
+    def is_counted_anew(self, now: RowsOffset) -> bool:
+        """Whether the server has forgotten its counts since: by a crash, a failover or a reset."""
+        return bool(self.before) and (now.updated < self.updated or (bool(self.era) and self.era != now.era))
+
+    def lacks(self, now: RowsOffset, left: int) -> int:
+        """How many rows are gone, and nobody is known to have deleted them. left: how many that were read are there.
+
+        The server may count an update seconds later; that the old row is gone is seen at once.
+        """
+        is_emptied = not left and self.storage != now.storage
+        if self.rows is None or is_emptied:
+            return 0
+        return max(0, self.rows - left - max(0, now.deleted - self.deleted))
+
     def at(self, before: int) -> RowsOffset:
-        return replace(self, before=before)
+        return replace(self, before=before, rows=None)
 
 
 def safe_until(now: int, distance: int | None) -> int:

@@ -8,6 +8,7 @@ would not do: it has no subtransactions, whose numbers a row may have.)
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from floodmark.connectors.sources.postgres.queries import beyond, count_of, dist
 from floodmark.connectors.sources.postgres.server.forming import another_column, form_of
 from floodmark.connectors.sources.postgres.server.kept import durably
 from floodmark.connectors.sources.postgres.table import RESET, TableSource
-from floodmark.errors import HistoryGone, Refused
+from floodmark.errors import HistoryGone, Refused, RunFailed
 
 if TYPE_CHECKING:
     import psycopg
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
 _NOW = """
 SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint,
-  coalesce(pg_stat_get_tuples_updated(%s::oid), 0), coalesce(pg_stat_get_tuples_deleted(%s::oid), 0)
+  coalesce(pg_stat_get_tuples_updated(%s::oid), 0), coalesce(pg_stat_get_tuples_deleted(%s::oid), 0),
+  (SELECT concat_ws(' ', extract(epoch FROM a.stats_reset), extract(epoch FROM d.stats_reset))
+   FROM pg_stat_archiver a, pg_stat_database d WHERE d.datname = current_database())
 FROM pg_current_snapshot() s"""
 
 
@@ -40,8 +43,8 @@ class SnapshotsSource(TableSource, Stepped):
         super().__init__(name, stream)
         self._keep = keep
 
-    def _now(self, asked: psycopg.Connection[Any], of: Table) -> tuple[RowsOffset, int, int]:
-        """Where everything that has ended is read; the number of the next transaction; rows that were deleted."""
+    def _now(self, asked: psycopg.Connection[Any], of: Table) -> tuple[RowsOffset, int]:
+        """Where everything that has ended is read, and the number of the next transaction."""
         if of.kind != "r":
             raise Refused(
                 f"{self._about}: expected a table with rows of its own for `by: snapshots`, found a partitioned one, "
@@ -49,9 +52,15 @@ class SnapshotsSource(TableSource, Stepped):
             )
         row = asked.execute(_NOW, (of.oid, of.oid)).fetchone()
         assert row is not None
-        before, following, updated, deleted = map(int, row)
+        before, following, updated, deleted, era = row
         form = form_of(asked, of)
-        return RowsOffset(self._place(of), before, updated, of.storage, of.layout, form), following, deleted
+        return RowsOffset(self._place(of), before, updated, of.storage, of.layout, form, era, deleted), following
+
+    def _counted(self, asked: psycopg.Connection[Any], of: Table, upto: RowsOffset) -> int:
+        """How many rows the table has of the transactions that are read up to there."""
+        found = asked.execute(count_of(of, 0, upto.before).encode()).fetchone()
+        assert found is not None
+        return int(found[0])
 
     def start(self) -> str:
         with self._asking() as (asked, of):
@@ -65,16 +74,18 @@ class SnapshotsSource(TableSource, Stepped):
     def take_start(self) -> str:
         with self._asking() as (asked, of):
             self._keep_safe(asked, of)
-        return self.start()
+            now = self._now(asked, of)[0]
+            latest = self._starts_at == "latest"
+            return (replace(now, rows=self._counted(asked, of, now)) if latest else now.at(0)).line()
 
     def take_end(self, since: str) -> str:
         read = RowsOffset.parse(since)
         with self._asking() as (asked, of):
-            now, following, _ = self._now(asked, of)
+            now, following = self._now(asked, of)
             self._check(asked, of, read, now, following)
             if is_due(self._safe, following):
                 self._keep_safe(asked, of)
-        return now.line()
+            return replace(now, rows=self._counted(asked, of, now)).line()
 
     @property
     def _safe(self) -> int:
@@ -102,7 +113,9 @@ class SnapshotsSource(TableSource, Stepped):
                 "numbers of rows have come around, so that old rows cannot be told from new ones. Read the table by "
                 f"slot, or {RESET} and run the rule more often"
             )
-        if now.updated > read.updated:
+        if read.is_counted_anew(now):
+            self._check_kept(asked, of, read)
+        elif now.updated > read.updated:
             raise HistoryGone(
                 f"{self._about}: table {of.title}: expected a table to which rows are only added, found "
                 f"{now.updated - read.updated} rows that were updated: each would be read again as another row. Read "
@@ -118,12 +131,33 @@ class SnapshotsSource(TableSource, Stepped):
                 f"by slot; or {RESET}"
             )
 
+    def _check_kept(self, asked: psycopg.Connection[Any], of: Table, read: RowsOffset) -> None:
+        """Where the server has no count of updates since: no row was updated if all that were read are still there."""
+        left = self._counted(asked, of, read)
+        if read.rows != left:
+            known = "" if read.rows is None else f"{read.rows} rows as they were read, found {left}, and "
+            raise HistoryGone(
+                f"{self._about}: table {of.title}: expected {known}the server's count of updates since, found that it "
+                "began anew: the server crashed, another one took over, or pg_stat_reset was called. Rows that were "
+                f"updated would be read again as others. Read the table by slot; or {RESET}"
+            )
+
+    def _check_none_updated(self, asked: psycopg.Connection[Any], of: Table, read: RowsOffset, now: RowsOffset) -> None:
+        """Before rows are read: an update whose new row is among them took an old one away, by then."""
+        lacks = 0 if read.rows is None or read.is_counted_anew(now) else read.lacks(now, self._counted(asked, of, read))
+        if lacks:
+            raise RunFailed(
+                f"{self._about}: table {of.title}: expected the {read.rows} rows that were read before, found that "
+                f"{lacks} are gone, and that the server has not counted yet whether they were deleted or updated. It "
+                "does so within seconds, if track_counts is on. Retry: after deletes the run goes on, else it stops"
+            )
+
     def news(self, since: str, upto: str | None = None) -> bool:
         read = RowsOffset.parse(since)
         if upto is not None:
             return RowsOffset.parse(upto).before > read.before
         with self._asking() as (asked, of):
-            now, following, _ = self._now(asked, of)
+            now, following = self._now(asked, of)
             self._check(asked, of, read, now, following)
             return now.before > read.before and self._has_rows(asked, of, read, now)
 
@@ -144,7 +178,7 @@ class SnapshotsSource(TableSource, Stepped):
     def backlog(self, since: str, rebuilt: bool = False) -> Backlog:
         read = RowsOffset.parse(since)
         with self._asking() as (asked, of):
-            now, following, deleted = self._now(asked, of)
+            now, following = self._now(asked, of)
             if not rebuilt:
                 self._check(asked, of, read, now, following)
             count = asked.execute(count_of(of, read.before, now.before).encode()).fetchone()
@@ -152,7 +186,7 @@ class SnapshotsSource(TableSource, Stepped):
         assert count is not None and waits is not None
         text = f"{count[0]:,} rows" if count[0] else "nothing new"
         text += f"; {waits[0]:,} more wait for a transaction that still runs" if waits[0] else ""
-        facts = {"rows": count[0], "behind_open_transactions": waits[0], "deleted": deleted}
+        facts = {"rows": count[0], "behind_open_transactions": waits[0], "deleted": now.deleted}
         return Backlog(int(count[0]), "rows", text, facts)
 
     def waiting(self, since: str | None) -> int:
@@ -176,7 +210,7 @@ class SnapshotsSource(TableSource, Stepped):
 
     def check_appended(self, since: str) -> None:
         with self._asking() as (asked, of):
-            now, following, _ = self._now(asked, of)
+            now, following = self._now(asked, of)
             self._check(asked, of, RowsOffset.parse(since), now, following)
 
     def _refuse_another(self, of: Table, read: RowsOffset, now: RowsOffset) -> None:
@@ -202,7 +236,8 @@ class SnapshotsSource(TableSource, Stepped):
             reading = self._reading(asked, of)
             if read.before >= upto.before:
                 return nothing_of(spark, reading)
-            now, following, _ = self._now(asked, of)
+            now, following = self._now(asked, of)
             self._check(asked, of, upto, now, following)
+            self._check_none_updated(asked, of, read, now)
             parts = number_parts(reading, read.before, upto.before, spark.sparkContext.defaultParallelism)
             return rows_of(spark, self._database, reading, parts, {})
