@@ -211,6 +211,39 @@ def test_statements_that_keep_values_go_on(server: Server, place: Path, statemen
     assert reader.source.news(reader.at)
 
 
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize(
+    ("narrower", "as_before"),
+    [
+        ("SET (publish = 'insert')", "SET (publish = 'insert, update, delete, truncate')"),
+        ("SET TABLE t WHERE (id > 10)", "SET TABLE t"),
+    ],
+)
+def test_a_publication_that_sends_less_stops_the_run(
+    server: Server, place: Path, own: bool, narrower: str, as_before: str
+) -> None:
+    server.run(*PLAIN, "CREATE PUBLICATION p FOR TABLE t")
+    reader = Reader(place) if own else Reader(place, publication="p")
+    [(named,)] = server.ask(f"SELECT pubname FROM pg_publication WHERE {own} = (pubname <> 'p')")
+    server.run(f"ALTER PUBLICATION {named} {narrower}", "UPDATE t SET a = 5 WHERE id = 1")
+    reader.refused(
+        f"expected publication {named} to send insert, update, delete, truncate of public.t, as before, found"
+    )
+    server.run(f"ALTER PUBLICATION {named} {as_before}", "CREATE TABLE t_c (id int)",
+               f"ALTER PUBLICATION {named} ADD TABLE t_c")  # fmt: skip
+    reader.go_on()
+
+
+def test_a_publication_of_part_of_a_table_is_read_as_it_began(server: Server, place: Path) -> None:
+    server.run(*PLAIN, "CREATE PUBLICATION p FOR TABLE t WHERE (id > 1) WITH (publish = 'insert')")
+    reader = Reader(place, publication="p")
+    assert reader.source.news(reader.at) is False
+    server.run("ALTER PUBLICATION p SET (publish = 'insert, truncate')", "INSERT INTO t VALUES (3, 3)")
+    reader.go_on()
+    server.run("ALTER PUBLICATION p SET TABLE t")
+    reader.refused(r"found insert, truncate. .*ADD TABLE public.t WHERE \(\(id > 1\)\)")
+
+
 # --- Updates of a table without a slot
 
 

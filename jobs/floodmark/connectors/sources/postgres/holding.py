@@ -45,6 +45,10 @@ class Holder:
                 )
         return slots.Names(self.kept.slot, self.kept.publication)
 
+    @property
+    def made_publication(self) -> bool:
+        return self.kept is not None and self.kept.made_publication
+
     def publication(self, asked: psycopg.Connection[Any]) -> str | None:
         """None if it is yet to be made: before the first run, or because it failed before it made the slot."""
         if self.kept is None:

@@ -91,24 +91,30 @@ def _rest(text: str) -> str:
 class SlotOffset:
     """All transactions whose commit lies before `lsn` are read; 0: nothing is, not even the first snapshot.
 
-    form: of the table, before the offset was taken.
+    form: of the table, before the offset was taken. kinds, where: of changes that its publication sent by then, and of
+    which rows; none in offsets of older versions.
     """
 
     place: Place
     lsn: int = 0
     form: Form = Form()
+    kinds: tuple[str, ...] = ()
+    where: str | None = None
 
     @classmethod
     def parse(cls, line: str) -> SlotOffset:
         said = json.loads(line)
         lsn, form = said.pop("lsn"), Form(**said.pop("form", {}))
-        return cls(Place(**said), lsn_of(lsn), form)
+        kinds, where = said.pop("kinds", ()), said.pop("where", None)
+        return cls(Place(**said), lsn_of(lsn), form, tuple(kinds), where)
 
     def line(self) -> str:
-        return json.dumps({**asdict(self.place), "lsn": lsn_text(self.lsn), **self.form.said()})
+        sent = {"kinds": self.kinds, "where": self.where}
+        more = {**self.form.said(), **{name: one for name, one in sent.items() if one}}
+        return json.dumps({**asdict(self.place), "lsn": lsn_text(self.lsn), **more})
 
-    def at(self, lsn: int, form: Form | None = None) -> SlotOffset:
-        return replace(self, lsn=lsn, form=form or self.form)
+    def at(self, lsn: int) -> SlotOffset:
+        return replace(self, lsn=lsn)
 
 
 @dataclass(frozen=True)

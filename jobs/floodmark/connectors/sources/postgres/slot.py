@@ -6,6 +6,7 @@ Its rows can be read until `landed` has said that they are durable elsewhere: th
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,15 @@ from typing import TYPE_CHECKING, Any
 from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.connectors.sources.postgres.decoding.pgoutput import lsn_text
 from floodmark.connectors.sources.postgres.holding import Holder
-from floodmark.connectors.sources.postgres.offsets import Form, SlotOffset
+from floodmark.connectors.sources.postgres.offsets import SlotOffset
 from floodmark.connectors.sources.postgres.server import slots
-from floodmark.connectors.sources.postgres.server.catalog import Published, Table, published
-from floodmark.connectors.sources.postgres.server.checking import check_able, check_slot
+from floodmark.connectors.sources.postgres.server.catalog import MADE, Published, Table
+from floodmark.connectors.sources.postgres.server.checking import (
+    check_able,
+    check_published,
+    check_slot,
+    find_published,
+)
 from floodmark.connectors.sources.postgres.server.forming import form_of, what_the_log_lacks
 from floodmark.connectors.sources.postgres.table import RESET, TableSource
 from floodmark.core.lifecycle.retention import WAL, Limit
@@ -44,24 +50,20 @@ class SlotSource(TableSource, Stepped):
     def _reading(self, asked: psycopg.Connection[Any], of: Table) -> Reading:
         """What the publication has of the table. Before the first run, also check whether a slot can be made."""
         named = self._holder.publication(asked)
-        found = None if named is None else self._published(asked, of, named)
+        found = None if named is None else find_published(self._about, asked, of, named)
         if self._holder.kept is None:
             check_able(asked, self._about, of, makes=named is None)
         chosen = None if found is None else found.columns
         own = (one for one in of.columns if one.name not in of.generated and (chosen is None or one.name in chosen))
         return self._readable(of, tuple(own), None if found is None else found.where)
 
-    def _published(self, asked: psycopg.Connection[Any], of: Table, named: str) -> Published:
-        found = published(asked, named, of)
-        if found is None:
-            raise Refused(
-                f"{self._about}: expected a publication {named} with table {of.title}, found none: make it, or ALTER "
-                f"PUBLICATION {named} ADD TABLE {of.title}. Changes made without it are not sent: if there were any, "
-                f"{RESET}"
-            )
-        return found
-
     # --- Offsets
+
+    def _as_it_is(self, asked: psycopg.Connection[Any], of: Table, read: SlotOffset) -> SlotOffset:
+        """With what the table and its publication are now."""
+        named = self._holder.publication(asked)
+        found = MADE if named is None else find_published(self._about, asked, of, named)
+        return replace(read, form=form_of(asked, of), kinds=found.kinds, where=found.where)
 
     def start(self) -> str:
         with self._asking() as (asked, of):
@@ -69,7 +71,7 @@ class SlotSource(TableSource, Stepped):
 
     def end(self) -> str:
         with self._asking() as (asked, of):
-            start = SlotOffset(self._place(of))
+            start = self._as_it_is(asked, of, SlotOffset(self._place(of)))
             found = self._holder.state(asked) if self._holder.kept else None
             if found is None:
                 return start.at(slots.now(asked)).line()
@@ -82,25 +84,25 @@ class SlotSource(TableSource, Stepped):
             start = SlotOffset(self._place(of))
             if self._starts_at == "earliest":
                 return start.line()
-            form = form_of(asked, of)
+            start = self._as_it_is(asked, of, start)
             made = self._holder.make(self._database, asked, of)
             if made is None:
-                return start.at(self._holder.adopted(asked), form).line()
+                return start.at(self._holder.adopted(asked)).line()
             slots.forget_exported(self._database, self._holder.names.slot)
-            return start.at(made.lsn, form).line()
+            return start.at(made.lsn).line()
 
     def take_end(self, since: str) -> str:
         """For a stream that has read nothing: makes the slot, and takes the first snapshot where it begins."""
         read = SlotOffset.parse(since)
         with self._asking() as (asked, of):
             if read.lsn == 0:
-                form = form_of(asked, of)
-                return read.at(self._first_snapshot(asked, of), form).line()
-            form = self._check_slot(asked, of, read)
+                now = self._as_it_is(asked, of, read)
+                return now.at(self._first_snapshot(asked, of)).line()
+            now = self._check_slot(asked, of, read)
             newest = slots.newest(asked, self._holder.names, read.lsn)
             if newest is not None:
-                return read.at(newest.end, form).line()
-            return (read.at(slots.now(asked), form) if self._is_far_behind(asked, read) else read).line()
+                return now.at(newest.end).line()
+            return (now.at(slots.now(asked)) if self._is_far_behind(asked, read) else read).line()
 
     def _first_snapshot(self, asked: psycopg.Connection[Any], of: Table) -> int:
         self._reading(asked, of)
@@ -209,13 +211,14 @@ class SlotSource(TableSource, Stepped):
             with self._asking() as (asked, of):
                 self._check_slot(asked, of, read)
 
-    def _check_slot(self, asked: psycopg.Connection[Any], of: Table, read: SlotOffset) -> Form:
-        """Raise HistoryGone unless the slot sends all that has changed since. Returns how the table is now."""
+    def _check_slot(self, asked: psycopg.Connection[Any], of: Table, read: SlotOffset) -> SlotOffset:
+        """Raise HistoryGone unless the slot sends all that has changed since. Returns it with what the table is now."""
         self._refuse_another(asked, of, read)
         check_slot(self._about, self._holder.names.slot, self._holder.state(asked), of, read.lsn)
-        found = self._published(asked, of, self._holder.names.publication)
-        now = form_of(asked, of)
-        problem = what_the_log_lacks(asked, of, read.form, now, "truncate" in found.kinds)
+        named, now = self._holder.names.publication, self._as_it_is(asked, of, read)
+        had = MADE if self._holder.made_publication else Published(None, read.where, read.kinds)
+        check_published(self._about, named, of, had, Published(None, now.where, now.kinds))
+        problem = what_the_log_lacks(asked, of, read.form, now.form, "truncate" in now.kinds)
         if problem is not None:
             raise HistoryGone(f"{self._about}: table {of.title}: {problem}. Else {RESET}")
         return now

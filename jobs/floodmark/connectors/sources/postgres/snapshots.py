@@ -69,7 +69,8 @@ class SnapshotsSource(TableSource, Stepped):
 
     def end(self) -> str:
         with self._asking() as (asked, of):
-            return self._now(asked, of)[0].line()
+            now = self._now(asked, of)[0]
+            return replace(now, rows=self._counted(asked, of, now)).line()
 
     def take_start(self) -> str:
         with self._asking() as (asked, of):

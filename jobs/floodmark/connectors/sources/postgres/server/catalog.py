@@ -142,6 +142,9 @@ class Published:
     kinds: tuple[str, ...] = ()
 
 
+MADE = Published(kinds=("insert", "update", "delete", "truncate"))  # as Floodmark makes one
+
+
 def published(connection: psycopg.Connection[Any], publication: str, of: Table) -> Published | None:
     """None if there is no such publication, or it lacks the table."""
     if connection.info.server_version < 150_000:

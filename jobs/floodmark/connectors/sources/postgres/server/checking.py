@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from floodmark.connectors.sources.postgres.decoding.pgoutput import lsn_text
+from floodmark.connectors.sources.postgres.server.catalog import published
 from floodmark.errors import HistoryGone, Refused
 
 if TYPE_CHECKING:
     import psycopg
 
-    from floodmark.connectors.sources.postgres.server.catalog import Table
+    from floodmark.connectors.sources.postgres.server.catalog import Published, Table
     from floodmark.connectors.sources.postgres.server.slots import State
 
 RESET = "start over with `floodmark reset`"
@@ -46,6 +48,44 @@ def check_able(connection: psycopg.Connection[Any], about: str, of: Table, makes
             f"its updates and deletes. ALTER TABLE {of.title} REPLICA IDENTITY FULL; or publish inserts alone, and "
             "name the publication with `publication`"
         )
+
+
+def find_published(about: str, connection: psycopg.Connection[Any], of: Table, named: str) -> Published:
+    found = published(connection, named, of)
+    if found is None:
+        raise Refused(
+            f"{about}: expected a publication {named} with table {of.title}, found none: make it, or ALTER PUBLICATION "
+            f"{named} ADD TABLE {of.title}. Changes made without it are not sent: if there were any, {RESET}"
+        )
+    return found
+
+
+def check_published(about: str, named: str, of: Table, had: Published, found: Published) -> None:
+    """Raise HistoryGone if the publication no longer sends what it did. had: without kinds, if that is unknown."""
+    if not had.kinds or (set(had.kinds) <= set(found.kinds) and had.where == found.where):
+        return
+    raise HistoryGone(
+        f"{about}: expected publication {named} to send {_sent(had)} of {of.title}, as before, found {_sent(found)}. "
+        f"Changes made meanwhile are not sent: if there were any, {RESET}. Else "
+        + "; ".join(_again(named, of, had, found))
+    )
+
+
+def _sent(one: Published) -> str:
+    return (", ".join(one.kinds) or "nothing") + _condition(one)
+
+
+def _condition(one: Published) -> str:
+    return f" WHERE ({one.where})" if one.where else ""
+
+
+def _again(named: str, of: Table, had: Published, found: Published) -> Iterator[str]:
+    """The statements by which it sends what it did."""
+    if not set(had.kinds) <= set(found.kinds):
+        yield f"ALTER PUBLICATION {named} SET (publish = '{', '.join(had.kinds)}')"
+    if had.where != found.where:
+        yield f"ALTER PUBLICATION {named} DROP TABLE {of.title}"
+        yield f"ALTER PUBLICATION {named} ADD TABLE {of.title}{_condition(had)}"
 
 
 def check_slot(about: str, slot: str, found: State | None, of: Table, lsn: int) -> None:
