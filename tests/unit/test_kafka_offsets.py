@@ -38,9 +38,26 @@ def test_a_line_is_read_as_it_was_written() -> None:
     ]
 
 
-def test_a_partition_that_is_new_begins_with_its_first_record_at_that_time() -> None:
-    assert ranges(at((0, 3)), at((2, 5), (7, 9))) == {("t", 0): Range(3, 5), ("t", 1): Range(7, 9)}
-    assert ranges(at((0, 5)), at((0, 5), (4, 4))) == {}
+def test_a_topic_that_is_new_begins_with_its_first_record_at_that_time() -> None:
+    new = KafkaOffset("c", {**at((2, 5)).topics, **at((7, 9), topic="u").topics})
+    assert ranges(at((0, 3)), new) == {("t", 0): Range(3, 5), ("u", 0): Range(7, 9)} and lost(at((0, 3)), new) == {}
+    assert ranges(at((0, 5)), at((4, 4), topic="u")) == {}
+
+
+def test_a_partition_that_was_added_begins_with_the_first_record_that_it_ever_had() -> None:
+    since, now = at((0, 3)), at((2, 5), (7, 9))
+    assert ranges(since, now) == {("t", 0): Range(3, 5), ("t", 1): Range(0, 9)}
+    assert lost(since, now) == {("t", 1): Range(0, 7)}
+    assert lost(since, at((0, 3), (9, 9))) == {("t", 1): Range(0, 9)}, "with nothing that is left to read"
+    assert lost(since, at((0, 3), (0, 9))) == {} and ranges(since, at((0, 3), (0, 0))) == {}
+    assert [one.next for one in after(since, at((0, 3), (0, 9)), 4).ends().values()] == [3, 4]
+
+
+def test_a_stream_keeps_where_it_met_a_topic_whatever_is_removed_later() -> None:
+    met = continued(at((0, 3), topic="s"), at((2, 5)))
+    later = continued(met, at((4, 8)))
+    assert ranges(at((0, 3), topic="s"), later) == {("t", 0): Range(2, 8)}
+    assert gaps(ranges(at((0, 3), topic="s"), later), at((4, 8))) == {("t", 0): Range(2, 4)}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Offsets in Kafka's topics, and where epochs end. Pure.
 
-A partition's entry is (first, next): the first record that there was when the offset was taken, and the next one to
-read. Where a stream meets a partition for the first time, it starts at `first`, so that a retry starts there, too.
+A partition's entry is (first, next): the first record that there was when the stream met the partition, and the next
+one to read. A stream starts at `first` in a topic that it meets, so that a retry and a backfill start there, too. In a
+partition that was added to a topic that it knows, it starts at 0: all records there are younger than what was read.
 """
 
 from __future__ import annotations
@@ -40,6 +41,13 @@ class Topic:
         ends = {number: Ends(one.first, nexts.get(number, one.next)) for number, one in self.partitions.items()}
         return Topic(self.id, ends)
 
+    def met_as(self, known: Topic) -> Topic:
+        """The same, with the first records that there were when its partitions were met."""
+        met = {number: one.first for number, one in known.partitions.items()}
+        return Topic(
+            self.id, {number: Ends(met.get(number, one.first), one.next) for number, one in self.partitions.items()}
+        )
+
 
 @dataclass(frozen=True)
 class KafkaOffset:
@@ -75,13 +83,21 @@ class KafkaOffset:
 
 def continued(since: KafkaOffset, now: KafkaOffset) -> KafkaOffset:
     """Where the topics end now. One that cannot be seen stays where it was read: it may only be hidden for a while."""
-    return KafkaOffset(now.cluster, {**since.topics, **now.topics})
+    met = {name: one.met_as(since.topics[name]) for name, one in now.topics.items() if name in since.topics}
+    return KafkaOffset(now.cluster, {**since.topics, **now.topics, **met})
+
+
+def begins(since: KafkaOffset, upto: KafkaOffset) -> dict[Partition, int]:
+    """From where each partition of `upto` is read on."""
+    read = {place: one.next for place, one in since.ends().items()}
+    known = since.topics.keys() - recreated(since, upto)
+    return {place: read.get(place, 0 if place[0] in known else one.first) for place, one in upto.ends().items()}
 
 
 def ranges(begin: KafkaOffset, end: KafkaOffset) -> dict[Partition, Range]:
     """What lies between two offsets, without partitions of which nothing does."""
-    since = {partition: ends.next for partition, ends in begin.ends().items()}
-    found = {place: Range(since.get(place, ends.first), ends.next) for place, ends in end.ends().items()}
+    lows = begins(begin, end)
+    found = {place: Range(lows[place], ends.next) for place, ends in end.ends().items()}
     return {place: one for place, one in found.items() if one.low < one.high}
 
 
@@ -95,9 +111,7 @@ def after(since: KafkaOffset, upto: KafkaOffset, most: int | None) -> KafkaOffse
     shares = {place: share for place, (share, _) in whole.items()}
     for place in sorted(whole, key=lambda one: -whole[one][1])[: most - sum(shares.values())]:
         shares[place] += 1
-    known = {place: ends.next for place, ends in since.ends().items()}
-    begun = {place: known.get(place, ends.first) for place, ends in upto.ends().items()}
-    return upto.moved({place: low + shares.get(place, 0) for place, low in begun.items()})
+    return upto.moved({place: low + shares.get(place, 0) for place, low in begins(since, upto).items()})
 
 
 def recreated(read: KafkaOffset, now: KafkaOffset) -> list[str]:
@@ -116,8 +130,8 @@ def shortened(read: KafkaOffset, now: KafkaOffset) -> dict[Partition, int]:
 
 def lost(since: KafkaOffset, now: KafkaOffset) -> dict[Partition, Range]:
     """The records beyond `since` that were removed before they were read."""
-    firsts = {place: ends.first for place, ends in now.ends().items()}
-    found = {place: Range(one.next, firsts.get(place, one.next)) for place, one in since.ends().items()}
+    lows = begins(since, now)
+    found = {place: Range(lows[place], ends.first) for place, ends in now.ends().items()}
     return {place: one for place, one in found.items() if one.low < one.high}
 
 
