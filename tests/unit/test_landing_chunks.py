@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from support.aged import age, files
 from support.flow import SCHEMA, STATELESS, Flow, event, rows_of
+from typer.testing import CliRunner
 
+from floodmark.cli.app import app
+from floodmark.connectors.backlog import landings
 from floodmark.connectors.delta.landed import START, Landed
 from floodmark.connectors.delta.offsets import DeltaOffset
+from floodmark.connectors.delta.source import DeltaSource
 from floodmark.connectors.ports import fakes
 from floodmark.connectors.ports.source import MALFORMED
 from floodmark.core.lifecycle.changes import check_edit
@@ -262,8 +269,48 @@ def test_a_source_that_was_replaced_is_named_with_the_landing_that_a_reset_keeps
     once.land()
     fakes.ROWS[once.name] = fakes.Rows()
     assert once.source.is_another(once.at(2))
-    with pytest.raises(HistoryGone, match=r"floodmark reset`.*a landing, which a reset keeps.*remove the folder"):
-        once.source.check_identity(once.at(2), None)
+    for asks in (once.source.check_source, lambda: once.source.check_identity(once.at(2), None)):
+        with pytest.raises(HistoryGone, match=r"floodmark reset`.*a landing, which a reset keeps.*move the folder"):
+            asks()
+
+
+@pytest.mark.parametrize("asked", ["check_appended", "backlog", "news", "check_columns", "frame"])
+def test_what_a_source_has_lost_is_named_with_the_landing_that_a_reset_keeps(
+    once: Once, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once.create()
+    once.give(1)
+    once.land()
+    once.give(2)
+    asks = {
+        "check_appended": lambda: once.source.check_appended(once.at(2)),
+        "backlog": lambda: once.source.backlog(once.at(2)),
+        "news": lambda: once.source.news(once.at(2)),
+        "check_columns": once.source.check_source,
+        "frame": lambda: once.source.frame(None, once.at(2), once.source.end()),  # type: ignore[arg-type]
+    }
+
+    def gone(*_: Any) -> None:
+        raise HistoryGone("the source has lost rows: start over with `floodmark reset`")
+
+    monkeypatch.setattr(fakes.FakeSource, asked, gone)
+    monkeypatch.setattr(DeltaSource, "frame", lambda *_: None)
+    with pytest.raises(HistoryGone, match=r"lost rows: .*a landing, which a reset keeps.*move the folder .*/landing"):
+        asks[asked]()
+
+
+def test_a_reset_is_refused_while_the_source_of_a_landing_cannot_be_copied_on(once: Once) -> None:
+    once.create()
+    once.give(1)
+    once.land()
+    rule = SimpleNamespace(streams={"events": once.stream})
+    with mock.patch.object(landings, "sources", return_value={"events": once.source}):
+        landings.check_sources_go_on(rule, None)  # type: ignore[arg-type]
+        fakes.ROWS[once.name] = fakes.Rows()
+        with pytest.raises(HistoryGone, match="a landing, which a reset keeps"):
+            landings.check_sources_go_on(rule, None)  # type: ignore[arg-type]
+        shutil.move(once.address, f"{once.address}.away")
+        landings.check_sources_go_on(rule, None)  # type: ignore[arg-type]
 
 
 def test_rows_that_upkeep_removed_are_not_read_as_none(once: Once) -> None:
@@ -377,3 +424,15 @@ def test_a_reader_of_a_feed_needs_the_files_that_were_removed(place: Path) -> No
     flow = reading(place, None, changes=True)
     need = needs_of([flow.source], [flow.rule()], flow.home)[flow.source]
     assert need.versions == frozenset({1}), "a commit that removes a whole file has its changes there alone"
+
+
+@pytest.mark.parametrize("options", [["--dry-run"], ["--yes"]])
+def test_a_reset_that_a_landing_makes_vain_empties_nothing(place: Path, options: list[str]) -> None:
+    flow = reading(place, 3, landing=True)
+    flow.write_rule()
+    shutil.rmtree(flow.source)
+    flow.arrive([event(1)])
+    env = {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home)}
+    found = CliRunner().invoke(app, ["reset", flow.name, *options], env=env)
+    assert found.exit_code == 3 and "a landing, which a reset keeps" in found.output.replace("\n", " ")
+    assert flow.ledger().begun.seal is None

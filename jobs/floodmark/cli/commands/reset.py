@@ -60,6 +60,7 @@ def reset(
 
 def _head(rule: Rule, root: Path, keep_output: bool) -> Head:
     """Where the rule stands. Raises what a reset would refuse before it writes."""
+    from floodmark.connectors.backlog.landings import check_sources_go_on
     from floodmark.connectors.ports.registry import sinks
     from floodmark.core.lifecycle.life import check_living, check_same_reset
     from floodmark.ledger.home import Home
@@ -73,6 +74,7 @@ def _head(rule: Rule, root: Path, keep_output: bool) -> Head:
     check_same_reset(ledger.head, rule.rule, keep_output)
     for sink in () if keep_output else sinks(rule, home).values():
         sink.check_can_be_emptied()
+    check_sources_go_on(rule, home)
     return ledger.head
 
 

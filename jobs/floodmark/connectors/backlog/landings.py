@@ -19,6 +19,12 @@ def landings(rule: Rule, home: Home) -> dict[str, Landed]:
     return {name: one for name, one in found.items() if one.landing() is not None}
 
 
+def check_sources_go_on(rule: Rule, home: Home) -> None:
+    """Raise HistoryGone if the source of a landing cannot be copied on: a reset keeps the landing, so it is in vain."""
+    for one in landings(rule, home).values():
+        one.check_source()
+
+
 def over_landings(rule: Rule, home: Home) -> Rule:
     """The rule with streams that read their landings as plain tables, from the first rows on, where these are there."""
     streams = dict(rule.streams)

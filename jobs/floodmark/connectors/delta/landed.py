@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -102,6 +103,26 @@ class Landed(DeltaSource):
             )
         )
 
+    @contextmanager
+    def of_source(self) -> Iterator[None]:
+        """For questions to the source: a reset, as its HistoryGone advises, does not help, as the landing stays."""
+        try:
+            yield
+        except HistoryGone as fault:
+            raise HistoryGone(
+                f"{fault}. The stream has a landing, which a reset keeps: to land the source from its start again, "
+                f"first move the folder {self.address} out of the home, with all rows that were landed. It is a Delta "
+                "table, which another stream can read"
+            ) from fault
+
+    def check_source(self) -> None:
+        """Raise HistoryGone if the source cannot be copied on from where the landing ends."""
+        chunk = self.newest()
+        with self.of_source():
+            self.inner.check_identity(chunk.end, chunk.log_sum)
+            self.inner.check_columns(chunk.end, self.columns())
+            self.inner.check_appended(chunk.end)
+
     # --- Offsets
 
     def start(self) -> str:
@@ -120,9 +141,14 @@ class Landed(DeltaSource):
         if self.landing() is None:
             return self.inner.news(line, _source_end(upto) if upto else None)
         if upto is None:
-            return super().news(line) or self.inner.news(self.newest().end)
+            return super().news(line) or self._source_has_news()
         reached = self._reached(upto)
         return reached is None or super().news(line, reached)
+
+    def _source_has_news(self) -> bool:
+        landed = self.newest().end
+        with self.of_source():
+            return self.inner.news(landed)
 
     def _reached(self, upto: str) -> str | None:
         """The landing's offset at which a look's end is reached; None if it is not copied yet."""
@@ -155,8 +181,9 @@ class Landed(DeltaSource):
         return {name: kind for name, kind in found.items() if name != MALFORMED}
 
     def backlog(self, line: str, rebuilt: bool = False) -> Backlog:
-        chunk = self.newest()
-        waits, folds = self.inner.backlog(chunk.end), super().backlog(line, rebuilt)
+        chunk, folds = self.newest(), super().backlog(line, rebuilt)
+        with self.of_source():
+            waits = self.inner.backlog(chunk.end)
         text = f"not landed: {waits.text}; landed and not folded: {folds.text}"
         facts = {
             "landed": self.inner.describe(chunk.end),
@@ -175,7 +202,8 @@ class Landed(DeltaSource):
 
     def check_appended(self, line: str) -> None:
         super().check_appended(line)
-        self.inner.check_appended(self.newest().end)
+        with self.of_source():
+            self.inner.check_appended(self.newest().end)
 
     def _refuse_removed(self, commits: Iterable[tablelog.DataCommit]) -> None:
         found = next((commit for commit in commits if commit.removes and commit.metadata is not None), None)
@@ -216,13 +244,8 @@ class Landed(DeltaSource):
     def check_identity(self, line: str, log_sum: str | None) -> None:
         self.check_landing(line, log_sum)
         chunk = self.newest()
-        try:
+        with self.of_source():
             self.inner.check_identity(chunk.end, chunk.log_sum)
-        except HistoryGone as fault:
-            raise HistoryGone(
-                f"{fault}. The stream has a landing, which a reset keeps: to land the source from its start again, "
-                f"first remove the folder {self.address}, with all rows that were landed"
-            ) from fault
 
     # --- Rows
 
@@ -235,7 +258,8 @@ class Landed(DeltaSource):
         if source is None:
             return super().frame(spark, begin, end)
         landed = super().frame(spark, begin, super().end())
-        more = self.inner.frame(spark, self.newest().end, source)
+        with self.of_source():
+            more = self.inner.frame(spark, self.newest().end, source)
         return landed.unionByName(more, allowMissingColumns=True)
 
     def _check_kept(self, begin: str, end: str) -> None:

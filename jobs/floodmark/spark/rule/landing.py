@@ -100,12 +100,11 @@ class _Copying:
 
     def copies(self) -> Iterator[LandedReport]:
         newest = self._source.newest()
-        self._inner.check_identity(newest.end, newest.log_sum)
-        self._inner.check_columns(newest.end, self._source.columns())
-        self._inner.check_appended(newest.end)
+        self._source.check_source()
         self._inner.landed(newest.end)
         limits = chunk_limits(self._inner, source_can(self._rule.streams[self._name].kind), self._rule.epoch)
-        ends = steps(self._inner, newest.end, limits)
+        with self._source.of_source():
+            ends = steps(self._inner, newest.end, limits)
         columns = self._fit() if len(ends) > 1 else None
         for number, (since, end) in enumerate(pairwise(ends), newest.number + 1):
             assert columns is not None
@@ -157,7 +156,8 @@ class _Copying:
 
     def _rows(self, since: str, end: str, columns: StructType) -> DataFrame:
         """The rows of a range as the table has them, in few files."""
-        frame = self._inner.frame(self._session, since, end)
+        with self._source.of_source():
+            frame = self._inner.frame(self._session, since, end)
         there = {name.lower() for name in frame.columns}
         found = {
             one.name: F.col(quoted(one.name)) if one.name.lower() in there else F.lit(None).cast(one.dataType)

@@ -12,6 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from floodmark.connectors.abandoning import Readers, check_before
+from floodmark.connectors.backlog.landings import check_sources_go_on
 from floodmark.connectors.delta.sink import check_partitions
 from floodmark.connectors.places import check_same_sinks, head_now
 from floodmark.connectors.planning import checkpoint
@@ -133,6 +134,7 @@ class RuleRun:
             generation.refuse_nothing_to_reset(known, self._rule.rule)
             ledger = self._open_ledger(known)
             generation.refuse_adopted(self._rule, self._home, keep_output)
+            check_sources_go_on(self._rule, self._home)
             session, plan = analyse(self._root, self._rule, self._home, None)
             _check_columns(session, plan, self._home, ledger, keep_output)
             generation.start_change(ledger, self._rule.rule, keep_output)
