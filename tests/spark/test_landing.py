@@ -202,6 +202,26 @@ def test_columns_that_come_are_landed_and_others_are_refused(spark: SparkSession
     assert len(landed(flow)) == 4
 
 
+def test_a_reset_reads_columns_that_the_rule_has_declared_since(spark: SparkSession, place: Path) -> None:
+    flow = of_files(place)
+    add(flow, 0, 2)
+    run(spark, flow)
+    write_json(place / "in" / "2.json", [{**event(20, n=2), "w": 7}])
+    flow.stream["files"]["schema"] = f"{COLUMNS}, w INT"
+    flow.stream["expect"] = {"small": {"check": "coalesce(w, 0) < 9", "on_fail": "dead"}}
+    flow.sql = "SELECT n, w FROM events"
+    reset(spark, flow)
+    run(spark, flow)
+    assert sorted((row["n"], row["w"]) for row in rows_of(flow.sink())) == [(0, None), (1, None), (2, 7)]
+    proven(flow)
+    flow.stream["files"]["schema"] = "at TIMESTAMP, n BIGINT"
+    del flow.stream["expect"]
+    flow.sql = "SELECT n FROM events"
+    with pytest.raises(WrongColumn, match=r"k: landed, found none.*move the folder of the landing"):
+        reset(spark, flow)
+    assert flow.ledger().begun.seal is None and len(numbers(flow)) == 3, "nothing is emptied"
+
+
 def test_a_landing_from_an_older_copy_is_left_as_it_is(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sinks=1, sql=STATELESS, stream={"landing": True, "start": {"version": 0}})
     there, kept = Path(flow.place.landing("events")), place / "copy"

@@ -22,7 +22,7 @@ from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.sinkcolumns import STAMPS
 from floodmark.core.text.addresses import FILES, location, same_address, within
 from floodmark.core.text.tablenames import about_sink, last_part
-from floodmark.errors import HistoryGone, NotOwned
+from floodmark.errors import HistoryGone, NotOwned, WrongColumn
 from floodmark.ledger.delta import tables
 from floodmark.ledger.delta.damage import repair_log
 from floodmark.ledger.holder import holder_pid
@@ -164,7 +164,12 @@ def check_streams(rule: Rule, home: Home | None) -> None:
     """Check that streams and lookup tables exist and have columns that fit the rule."""
     check_lookups(rule)
     for name, source in sources(rule, home).items():
-        check_columns(rule, name, source.columns())
+        try:
+            check_columns(rule, name, source.columns())
+        except WrongColumn:
+            if source.origin is source:
+                raise
+            check_columns(rule, name, source.origin.columns())  # which its landing is about to gain
 
 
 def check_sources(rule: Rule, home: Home, head: Head) -> None:

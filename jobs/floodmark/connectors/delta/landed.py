@@ -71,6 +71,10 @@ class Landed(DeltaSource):
         return found
 
     @property
+    def origin(self) -> Source:
+        return self.inner
+
+    @property
     def app(self) -> str:
         """The app id of its chunks."""
         return app_of(str(tables.owner_of(self.table())), self.name)

@@ -48,6 +48,11 @@ class Source(Protocol):
     name: str
     address: str
 
+    @property
+    def origin(self) -> Source:
+        """The source that has the columns with which a generation begins: of a landing, the one that it copies."""
+        return self
+
     def columns(self) -> dict[str, str]:
         """Column name → type name, as Delta spells it."""
         ...

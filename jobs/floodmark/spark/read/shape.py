@@ -51,12 +51,19 @@ class Shape:
 
 
 def shape_of(
-    spark: SparkSession, rule: Rule, home: Home | None, frozen: Mapping[str, list[str]], recorded: Columns | None = None
+    spark: SparkSession,
+    rule: Rule,
+    home: Home | None,
+    frozen: Mapping[str, list[str]],
+    recorded: Columns | None = None,
+    begins: bool = False,
 ) -> Shape:
     """The rule's input columns in the tables' present state. `frozen`: those with which a generation with `SELECT *`
-    started; `recorded`: those of an open epoch, which is finished with the types that it started with."""
+    started; `recorded`: those of an open epoch, which is finished with the types that it started with. `begins`: for a
+    generation that is to begin, for which landings gain what their sources have gained."""
     found, checks, expected, more, older, malformed = {}, {}, {}, {}, {}, set[str]()
-    for name, source in sources(rule, home).items():
+    for name, opened in sources(rule, home).items():
+        source = opened.origin if begins else opened
         columns = source.columns()
         check_columns(rule, name, columns)
         wanted = frozen.get(name) or needed(rule, name, columns)

@@ -40,11 +40,13 @@ def analyse(
     engine: Mapping[str, str] | None = None,
     types: Columns | None = None,
     lookups: Mapping[str, Pinned] | None = None,
+    begins: bool = False,
 ) -> tuple[SparkSession, Plan]:
     """The rule's session and plan. Raises SqlRefused or WrongColumn if Spark rejects the SQL or the columns.
 
     `gaining`: for new epochs, which read columns that were added to the streams, if the rule accepts these.
     `engine`, `lookups`: those of the open backfill, if one is to be finished. `types`: of columns, to read them with.
+    `begins`: for a generation that a reset is to begin.
     """
     check_expressions(rule)
     ansi = intent.ansi if intent else rule.ansi
@@ -55,7 +57,8 @@ def analyse(
         frozen = {name: [*columns, *gained(rule, home, name, columns)] for name, columns in frozen.items()}
     lookuprows.show_columns(session, rule, intent.lookups if intent else lookups or pinned_now(rule))
     try:
-        fold = fold_of(rule, shape_of(session, rule, home, frozen, types or _recorded(head, intent)), session)
+        shape = shape_of(session, rule, home, frozen, types or _recorded(head, intent), begins)
+        fold = fold_of(rule, shape, session)
         output = fold.output_schema(session)
     except AnalysisException as fault:
         raise SqlRefused(f"rule {rule.rule}: {_first_line(fault)}") from fault

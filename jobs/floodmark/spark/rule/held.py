@@ -85,7 +85,7 @@ class HeldRule:
         if step in (Gate.FINISH_EPOCH, Gate.FINISH_BACKFILL):
             check_unfailed(head)
         if step is Gate.CHANGE_GENERATION:
-            session, plan = analyse(self._root, self._rule, self._home, None)
+            session, plan = analyse(self._root, self._rule, self._home, None, begins=True)
             generation.finish_change(session, plan, self._home, self._ledger)
             self._has_begun = True
         elif step is Gate.ABANDON:

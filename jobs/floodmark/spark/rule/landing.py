@@ -55,7 +55,8 @@ class LandedReport:
 
 
 def prepare(session: SparkSession, rule: Rule, home: Home, ledger: str) -> None:
-    """Create the landings that are not there, for a generation that begins. What is there stays, with its rows."""
+    """Create the landings that are not there, for a generation that begins. What is there stays, with its rows, and
+    gains the columns that its source has gained."""
     for name, source in _landed(rule, home):
         table = source.landing()
         if table is None:
@@ -66,6 +67,39 @@ def prepare(session: SparkSession, rule: Rule, home: Home, ledger: str) -> None:
             raise NotOwned(
                 about(f"stream {name}", source.address, f"expected a landing of ledger {ledger}, found another's")
             )
+        else:
+            _gain(session, source.address, source.inner.typed(session).schema)
+
+
+def check_columns(session: SparkSession, rule: Rule, home: Home) -> None:
+    """Raise WrongColumn for a landing that is there and that its source's columns do not fit."""
+    for name, source in _landed(rule, home):
+        if source.landing() is not None:
+            _check_fits(name, source.address, source.inner.typed(session).schema)
+
+
+def _gain(session: SparkSession, address: str, wanted: StructType) -> None:
+    """Add columns, and fields in columns, that the source has gained."""
+    there = layouts.schema_of(address)
+    layouts.add_columns(session, address, wanted)
+    layouts.add_fields(session, address, gained_fields(there, wanted))
+
+
+def _check_fits(name: str, address: str, wanted: StructType) -> None:
+    there = layouts.schema_of(address)
+    given = {one.lower() for one in wanted.names}
+    wrong = [f"{path}: landed as {known}, found {now}" for path, known, now in wrong_types(there, wanted)]
+    wrong += [f"{one}: landed, found none" for one in there.names if one.lower() not in given]
+    if wrong:
+        raise WrongColumn(
+            about(
+                f"stream {name}",
+                address,
+                f"expected the columns of the rows that were landed ({'; '.join(wrong)}). Only columns that are added "
+                "fit a landing. Restore these in the source; or move the folder of the landing, with its rows, out of "
+                "the home, and start over with `floodmark reset`",
+            )
+        )
 
 
 def land(
@@ -116,22 +150,8 @@ class _Copying:
         Raises WrongColumn where the source's columns differ otherwise.
         """
         wanted = self._inner.typed(self._session).schema
-        layouts.add_columns(self._session, self._address, wanted)
-        there = layouts.schema_of(self._address)
-        given = {name.lower() for name in wanted.names}
-        wrong = [f"{path}: landed as {known}, found {now}" for path, known, now in wrong_types(there, wanted)]
-        wrong += [f"{name}: landed, found none" for name in there.names if name.lower() not in given]
-        if wrong:
-            raise WrongColumn(
-                about(
-                    f"stream {self._name}",
-                    self._address,
-                    f"expected the columns of the rows that were landed ({'; '.join(wrong)}). Only columns that are "
-                    "added fit a landing. Restore these in the source; or remove the folder of the landing, with its "
-                    "rows, and start over with `floodmark reset`",
-                )
-            )
-        layouts.add_fields(self._session, self._address, gained_fields(there, wanted))
+        _check_fits(self._name, self._address, wanted)
+        _gain(self._session, self._address, wanted)
         return layouts.schema_of(self._address)
 
     def _copy(self, number: int, since: str, end: str, columns: StructType) -> LandedReport:

@@ -38,7 +38,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.read import replaying
 from floodmark.spark.read.frames import Foreseen
-from floodmark.spark.rule import abandoning, generation
+from floodmark.spark.rule import abandoning, generation, landing
 from floodmark.spark.rule.analysis import analyse
 from floodmark.spark.rule.backfill import backfilling, bykey, correcting, everything, rehearsing, sessions
 from floodmark.spark.rule.backfill.backfilling import BackfillResult, Recomputed
@@ -135,7 +135,8 @@ class RuleRun:
             ledger = self._open_ledger(known)
             generation.refuse_adopted(self._rule, self._home, keep_output)
             check_sources_go_on(self._rule, self._home)
-            session, plan = analyse(self._root, self._rule, self._home, None)
+            session, plan = analyse(self._root, self._rule, self._home, None, begins=True)
+            landing.check_columns(session, self._rule, self._home)
             _check_columns(session, plan, self._home, ledger, keep_output)
             generation.start_change(ledger, self._rule.rule, keep_output)
             generation.finish_change(session, plan, self._home, ledger)
