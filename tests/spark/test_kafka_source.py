@@ -34,7 +34,7 @@ from floodmark.core.protocol.crashpoints import EPOCH_POINTS
 from floodmark.core.rules.model import StartAt
 from floodmark.core.rules.rule import Stream
 from floodmark.core.text.ddl import columns_of
-from floodmark.errors import HistoryGone, InputFault, NotThereYet, Refused, RunFailed, exit_code
+from floodmark.errors import HistoryGone, InputFault, Refused, RunFailed, exit_code
 from floodmark.proving.play.processes import wait_until
 
 DDL = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
@@ -353,7 +353,7 @@ def test_a_topic_that_was_made_anew_is_another_one(
     broker.send(topic, some(4))
     run(spark, flow)
     broker.delete(topic)
-    with pytest.raises(NotThereYet, match=f"has no topic {topic}"):
+    with pytest.raises(HistoryGone, match=f"topic {topic} was read, and is not there now"):
         run(spark, flow)
     broker.create(topic)
     broker.send(topic, some(9))

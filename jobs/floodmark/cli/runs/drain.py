@@ -169,7 +169,7 @@ def _pending_work(rule: Rule, root: Path, outcome: Outcome, close_until: datetim
         else:
             outcome.fault = fault
         return None
-    outcome.idle = news.why is None
+    outcome.idle, outcome.notices = news.why is None, news.notices
     return news
 
 

@@ -44,6 +44,7 @@ class Outcome:
     fault: Exception | None = None
     retired: str | None = None
     delivered: list[Delivered] = field(default_factory=list)
+    notices: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -64,7 +65,8 @@ class Outcome:
             return self.retired
         epoch = self.head.epoch if self.head else 0
         if self.idle:
-            return f"{self.rule}: nothing new since epoch {epoch}{self._open()}{self._fresh()}{self._targets()}"
+            idle = f"{self.rule}: nothing new since epoch {epoch}"
+            return f"{idle}{self._open()}{self._fresh()}{self._targets()}{self._warnings()}"
         done = f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s"
         return f"{done}{self._open()}{self._fresh()}{self._targets()}{self._warnings()}"
 
@@ -99,9 +101,10 @@ class Outcome:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings about input that had waited long when the run started; after a failed run it still waits."""
+        """Warnings about the sources, and input that had waited long when the run started; after a failed run it still
+        waits."""
         found = [limit for limit in self.limits.values() if limit.warns]
-        return [limit.text() if self.fault else limit.late() for limit in found]
+        return [*(limit.text() if self.fault else limit.late() for limit in found), *self.notices]
 
     def facts(self) -> dict[str, Any]:
         """For --json."""

@@ -17,7 +17,7 @@ from floodmark.core.protocol.records.rows import Intent
 from floodmark.core.protocol.recovery import Gate, at_the_gate, check_unfailed
 from floodmark.core.protocol.ticks import tick_target
 from floodmark.core.text.addresses import identity
-from floodmark.errors import RunFailed
+from floodmark.errors import NotThereYet, RunFailed
 from floodmark.ledger.holder import holder_pid
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
@@ -38,7 +38,7 @@ class News:
     """Why a run is needed (None: it is not), the last committed epoch, and each source's present end.
 
     `backlog`: bytes of unread input; `seq`: the ledger's newest row, 0 without one. `retired`: for a retired rule, why
-    it needs no runs.
+    it needs no runs. `notices`: what people should know of the sources.
     """
 
     why: str | None
@@ -47,6 +47,7 @@ class News:
     backlog: int
     seq: int = 0
     retired: str | None = None
+    notices: tuple[str, ...] = ()
 
 
 def look(rule: Rule, root: Path, close_until: datetime | None = None) -> News:
@@ -60,10 +61,32 @@ def look(rule: Rule, root: Path, close_until: datetime | None = None) -> News:
     retired = retired_at(head, rule.rule)
     if head is not None and retired is not None:
         return News(None, head.epoch, {}, 0, head.seq, retired)
-    seen = {name: source.end() for name, source in sources(rule, home).items()}
+    seen = _ends(rule, home, head)
     why = _why(rule, home, ledger) or _tick(rule, head, close_until)
     backlog = _backlog(rule, home, head) if why else 0
-    return News(why, head.epoch if head else 0, seen, backlog, head.seq if head else 0)
+    return News(
+        why, head.epoch if head else 0, seen, backlog, head.seq if head else 0, None, _notices(rule, home, head)
+    )
+
+
+def _ends(rule: Rule, home: Home, head: Head | None) -> dict[str, str]:
+    """Where each source ends now. Of one that is not there and that was read, `check_identity` says why that is."""
+    found = {}
+    for name, source in sources(rule, home).items():
+        try:
+            found[name] = source.end()
+        except NotThereYet:
+            if head is not None and head.seal is None and name in head.lines and not rule.rebuild:
+                source.check_identity(head.lines[name], head.log_sums.get(name))
+            raise
+    return found
+
+
+def _notices(rule: Rule, home: Home, head: Head | None) -> tuple[str, ...]:
+    if head is None or head.seal is not None or rule.rebuild:
+        return ()
+    read = {name: source for name, source in sources(rule, home).items() if name in head.lines}
+    return tuple(one for name, source in read.items() for one in source.notices(head.lines[name]))
 
 
 def look_after(rule: Rule, root: Path, before: Sequence[Rule]) -> News:

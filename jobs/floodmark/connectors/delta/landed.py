@@ -196,6 +196,9 @@ class Landed(DeltaSource):
         }
         return Backlog(waits.amount + folds.amount, f"{waits.unit} and {folds.unit}", text, facts)
 
+    def notices(self, since: str) -> tuple[str, ...]:
+        return self.inner.notices(self.newest().end)
+
     def waiting(self, line: str | None) -> int:
         if self.landing() is None:
             return self.inner.waiting(None)

@@ -107,6 +107,10 @@ class Source(Protocol):
         """The input beyond `since`. `rebuilt`: every run of the rule reads all of it. Raises as `check_appended`."""
         ...
 
+    def notices(self, since: str) -> tuple[str, ...]:
+        """What people should know of a source that was read up to an offset, and that stops no run."""
+        return ()
+
     def identity(self, offset: str) -> str:
         """The identity of the offset's source: a different text means a different source, whatever its address."""
         return self.address

@@ -18,7 +18,7 @@ from floodmark.connectors.places import check_same_sinks, head_now
 from floodmark.connectors.planning import checkpoint
 from floodmark.connectors.planning.rewrites import deferred, rewrites
 from floodmark.connectors.ports.registry import sinks
-from floodmark.connectors.preflight import check_without_jvm
+from floodmark.connectors.preflight import check_start_versions, check_without_jvm
 from floodmark.connectors.relay.backlogs import check_rest
 from floodmark.core.lifecycle.abandoning import abandonable
 from floodmark.core.lifecycle.backfills import Interval, as_computed, holds, is_still_valid
@@ -135,6 +135,7 @@ class RuleRun:
             ledger = self._open_ledger(known)
             generation.refuse_adopted(self._rule, self._home, keep_output)
             check_sources_go_on(self._rule, self._home)
+            check_start_versions(self._rule, self._home)
             session, plan = analyse(self._root, self._rule, self._home, None, begins=True)
             landing.check_columns(session, self._rule, self._home)
             _check_columns(session, plan, self._home, ledger, keep_output)

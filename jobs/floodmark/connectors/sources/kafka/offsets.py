@@ -120,6 +120,11 @@ def recreated(read: KafkaOffset, now: KafkaOffset) -> list[str]:
     return [name for name, known in ids.items() if len(known) > 1]
 
 
+def hidden(read: KafkaOffset, now: KafkaOffset) -> list[str]:
+    """The topics that were read and cannot be seen now: they were deleted, or may not be seen for a while."""
+    return sorted(read.topics.keys() - now.topics.keys())
+
+
 def shortened(read: KafkaOffset, now: KafkaOffset) -> dict[Partition, int]:
     """Partitions that end before what was read of them, or are gone, and where they end (0: gone)."""
     ends = now.ends()

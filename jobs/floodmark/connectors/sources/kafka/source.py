@@ -15,6 +15,7 @@ from floodmark.connectors.sources.kafka.offsets import (
     after,
     continued,
     gaps,
+    hidden,
     lost,
     ranges,
     recreated,
@@ -26,7 +27,7 @@ from floodmark.core.application.sparkconf import AVRO_JARS, KAFKA_JARS, check_ja
 from floodmark.core.lifecycle.retention import RECORDS, Limit
 from floodmark.core.rules.kinds import CODE
 from floodmark.core.text.ddl import delta_name
-from floodmark.errors import HistoryGone
+from floodmark.errors import HistoryGone, NotThereYet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,9 +58,12 @@ class KafkaSource(Stepped):
     def _brokers(self) -> Brokers:
         return brokers(self._said.connection, self._settings)
 
+    @property
+    def _named(self) -> list[str]:
+        return [self._said.topic] if self._said.topic else self._said.topics or []
+
     def _now(self, committed: bool = True) -> KafkaOffset:
-        wanted = [self._said.topic] if self._said.topic else self._said.topics or []
-        return self._brokers.topics(wanted, self._said.pattern, committed)
+        return self._brokers.topics(self._named, self._said.pattern, committed)
 
     def columns(self) -> dict[str, str]:
         return {column.name: delta_name(column.type) for column in self._said.columns(self._texts)}
@@ -101,7 +105,14 @@ class KafkaSource(Stepped):
         held = _size(ranges(now, self._now(committed=False)))
         text = f"{count} records" if count else "nothing new"
         text += f"; {held} more wait for an open transaction" if held else ""
-        return Backlog(count, "records", text, {"records": count, "in_open_transactions": held})
+        gone = hidden(read, now)
+        text += f"; {_not_there(gone)}" if gone else ""
+        facts = {"records": count, "in_open_transactions": held, "topics_not_there": gone}
+        return Backlog(count, "records", text, facts)
+
+    def notices(self, since: str) -> tuple[str, ...]:
+        gone = hidden(KafkaOffset.parse(since), self._now()) if self._said.pattern else []
+        return (f"stream {self.name}: {_not_there(gone)}",) if gone else ()
 
     def waiting(self, since: str | None) -> int:
         now = self._now()
@@ -134,7 +145,13 @@ class KafkaSource(Stepped):
 
     def _difference(self, read: KafkaOffset) -> str | None:
         """Why these are not the topics that were read."""
-        now = self._now(committed=False)
+        try:
+            now = self._now(committed=False)
+        except NotThereYet:
+            gone = sorted(set(self._named) & read.topics.keys() - set(self._brokers.beginning("")))
+            if not gone:
+                raise
+            return f"{_not_there(gone)} (before a reset, make one of that name)"
         if now.cluster != read.cluster:
             return f"expected Kafka's cluster {read.cluster}, found {now.cluster} at connection {self._said.connection}"
         for topic in recreated(read, now):
@@ -182,6 +199,12 @@ class KafkaSource(Stepped):
         check_jars((*KAFKA_JARS, *(AVRO_JARS if self._said.format == "avro" else ())))
         found = records(spark, wanted, spark_settings(self._settings), "headers" in self._said.metadata)
         return decoded(found, self._said, self._texts)
+
+
+def _not_there(topics: list[str]) -> str:
+    """Of topics that were read."""
+    named = ", ".join(topics[:3]) + (f" and {len(topics) - 3} more" if len(topics) > 3 else "")
+    return f"topic {named} was read, and is not there now: if it was deleted, records that were not read are lost"
 
 
 def _size(found: Mapping[Partition, Range]) -> int:

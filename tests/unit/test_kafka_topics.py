@@ -1,0 +1,68 @@
+"""Topics that were read and are not there any more, beside brokers that only answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from floodmark.connectors.backlog import news
+from floodmark.connectors.sources.kafka.offsets import Ends, KafkaOffset, Topic
+from floodmark.connectors.sources.kafka.source import KafkaSource
+from floodmark.core.rules.model import Stream
+from floodmark.errors import HistoryGone, NotThereYet
+
+
+def offset(*topics: str) -> KafkaOffset:
+    return KafkaOffset("c", {name: Topic("1", {0: Ends(0, 3)}) for name in topics})
+
+
+def source_of(monkeypatch: pytest.MonkeyPatch, there: list[str], **said: Any) -> KafkaSource:
+    """A source whose brokers have the topics `there`."""
+
+    def topics(wanted: list[str], pattern: str | None, committed: bool) -> KafkaOffset:
+        for one in wanted:
+            if one not in there:
+                raise NotThereYet(f"no topic {one}: create it, or correct its name")
+        return offset(*there)
+
+    brokers = SimpleNamespace(topics=topics, beginning=lambda prefix: there)
+    monkeypatch.setattr(KafkaSource, "_brokers", brokers)
+    options = {"connection": "c", "format": "text", **said}
+    return KafkaSource("events", Stream(kind="kafka", address="kafka://c/x", options=options))
+
+
+def test_a_topic_of_a_pattern_that_is_not_there_any_more_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, read = source_of(monkeypatch, ["a.2"], pattern="a[.].*"), offset("a.1", "a.2").line()
+    told = "topic a.1 was read, and is not there now: if it was deleted, records that were not read are lost"
+    found = source.backlog(read)
+    assert (found.text, found.facts["topics_not_there"]) == (f"nothing new; {told}", ["a.1"])
+    assert source.notices(read) == (f"stream events: {told}",) and not source.is_another(read)
+    assert source.notices(offset("a.2").line()) == ()
+    five = [f"a.{n}" for n in range(10, 15)]
+    assert "topic a.10, a.11, a.12 and 2 more was read" in source.notices(offset(*five).line())[0]
+
+
+@pytest.mark.parametrize("said", [{"topic": "a"}, {"topics": ["a", "b"]}])
+def test_a_named_topic_that_was_read_and_is_not_there_stops_the_run(
+    monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]
+) -> None:
+    source = source_of(monkeypatch, ["b"], **said)
+    with pytest.raises(HistoryGone, match=r"topic a was read, and is not there now: .* \(before a reset, make one"):
+        source.check_identity(offset("a", "b").line(), None)
+    with pytest.raises(NotThereYet):
+        source.check_identity(offset("b").line(), None)
+
+
+def test_a_look_says_so_although_the_end_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = source_of(monkeypatch, [], topic="a")
+    monkeypatch.setattr(news, "sources", lambda *_: {"events": source})
+    rule: Any = SimpleNamespace(rebuild=False)
+    head: Any = SimpleNamespace(seal=None, lines={"events": offset("a").line()}, log_sums={})
+    with pytest.raises(HistoryGone, match="topic a was read"):
+        news._ends(rule, Path(), head)  # type: ignore[arg-type]
+    for other in (None, SimpleNamespace(**{**vars(head), "seal": "reset"})):
+        with pytest.raises(NotThereYet):
+            news._ends(rule, Path(), other)  # type: ignore[arg-type]
