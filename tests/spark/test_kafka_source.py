@@ -151,6 +151,18 @@ def test_text_that_is_not_in_utf8_is_malformed(broker: Broker, spark: SparkSessi
     assert [(row["value"], row[MALFORMED]) for row in found] == [(None, told), ("ä", None)]
 
 
+@pytest.mark.parametrize("form", ["json", "text", "avro"])
+def test_a_key_that_is_not_in_utf8_is_malformed(spark: SparkSession, form: str) -> None:
+    value = {"json": b'{"n": 1}', "text": b"x", "avro": b"\2\2"}[form]
+    rows = [(key, value, "t", 0, i) for i, key in enumerate([b"\xff\xfe", None, b"ok"])]
+    columns = {} if form == "text" else {"schema": "n BIGINT"}
+    said = Kafka.model_validate({"connection": "c", "topic": "t", "format": form, "metadata": ["key"], **columns})
+    frame = spark.createDataFrame(rows, "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT")
+    found = [(row["key"], row[MALFORMED]) for row in decoded(frame, said).collect()]
+    told = "topic t, partition 0, offset 0: its key is not UTF-8: \ufffd\ufffd"
+    assert found == [(None, told), (None, None), ("ok", None)]
+
+
 BAD = [b"", b"no", b'{"n": "x"}', b"[]", b"5", b"null", b'{"n": 1', b"\xff\xfe",
        b'{"n": 1}{"n": 2}', b'{"n": 1}\n{"n": 2}', b'{"n": 1},{"n": 2}', b'{"n": 1} and more',
        b'{"k": "\xe4", "n": 1}']  # fmt: skip

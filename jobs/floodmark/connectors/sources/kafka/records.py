@@ -44,7 +44,8 @@ def _by_topic(offsets: Mapping[Partition, int]) -> str:
 
 
 def decoded(rows: DataFrame, said: Kafka, texts: Mapping[str, str] = {}) -> DataFrame:
-    """Records as rows. A value that is nothing of the schema leaves its columns null, and is named in MALFORMED.
+    """Records as rows. A value that is nothing of the schema leaves its columns null, and is named in MALFORMED; so is
+    a key that is no text.
 
     texts: of Avro's schemas in files, by id.
     """
@@ -56,11 +57,12 @@ def decoded(rows: DataFrame, said: Kafka, texts: Mapping[str, str] = {}) -> Data
     text = F.col("value").cast("string")
     if said.format == "text":
         bad = ~F.is_valid_utf8(text)
-        return rows.select(F.when(~bad, text).alias("value"), *others, F.when(bad, _place(text)).alias(MALFORMED))
+        malformed = _or_key(F.when(bad, _place(text)), said)
+        return rows.select(F.when(~bad, text).alias("value"), *others, malformed.alias(MALFORMED))
     read = rows.withColumn("_read", read_object(text, said.values(), {}))
     values = [F.col(f"_read.{ROW}.{quoted(column.name)}").alias(column.name) for column in said.values()]
     bad = F.col("value").isNotNull() & is_malformed(F.col("_read"), text)
-    return read.select(*values, *others, F.when(bad, _place(text)).alias(MALFORMED))
+    return read.select(*values, *others, _or_key(F.when(bad, _place(text)), said).alias(MALFORMED))
 
 
 def _of_avro(rows: DataFrame, said: Kafka, texts: Mapping[str, str], others: Sequence[Column]) -> DataFrame:
@@ -75,7 +77,7 @@ def _of_avro(rows: DataFrame, said: Kafka, texts: Mapping[str, str], others: Seq
         values = {p.name: F.when(misfit.isNull(), fitted(values[p.name], p.node)) for p in record.parts}
         malformed = malformed.when(misfit.isNotNull(), _place(misfit))
     named = [value.alias(name) for name, value in values.items()]
-    return found.select(*named, *others, malformed.alias(MALFORMED))
+    return found.select(*named, *others, _or_key(malformed, said).alias(MALFORMED))
 
 
 def _place(text: Column) -> Column:
@@ -83,5 +85,16 @@ def _place(text: Column) -> Column:
     return F.format_string("topic %s, partition %d, offset %d: %s", "topic", "partition", "offset", shown)
 
 
+def _or_key(malformed: Column, said: Kafka) -> Column:
+    """The same reason; for a record whose value is fine, that its key is no text."""
+    if "key" not in said.metadata:
+        return malformed
+    key = F.col("key").cast("string")
+    return F.coalesce(malformed, F.when(~F.is_valid_utf8(key), _place(F.concat(F.lit("its key is not UTF-8: "), key))))
+
+
 def _metadata(one: str, said: Kafka) -> Column:
-    return F.col("key").cast("string") if one == "key" and said.format != "binary" else F.col(one)
+    if one != "key" or said.format == "binary":
+        return F.col(one)
+    key = F.col("key").cast("string")
+    return F.when(F.is_valid_utf8(key), key)
