@@ -220,7 +220,7 @@ class SlotSource(TableSource, Stepped):
         check_published(self._about, named, of, had, Published(None, now.where, now.kinds))
         problem = what_the_log_lacks(asked, of, read.form, now.form, "truncate" in now.kinds)
         if problem is not None:
-            raise HistoryGone(f"{self._about}: table {of.title}: {problem}. Else {RESET}")
+            raise HistoryGone(f"{self._about}: table {of.title}: {problem}. To read it again, {RESET}")
         return now
 
     def forgets(self, since: str, now_us: int) -> list[Limit]:
