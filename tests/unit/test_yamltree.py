@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from floodmark.core.text.yamltree import MAX_BYTES, Place, YamlRefused, read_yaml
@@ -67,6 +67,8 @@ def test_a_literal_block_maps_its_lines_onto_the_file(indent: str) -> None:
     assert block.place(2, 3) == Place(4, 5)
 
 
+@example("a: [ ")
+@example("{\xa0")
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(YamlRefused):

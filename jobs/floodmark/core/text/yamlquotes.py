@@ -105,6 +105,7 @@ def _of_flow(value: str, at: int) -> Bare | None:
 def _entry_start(value: str, at: int) -> int:
     """Where the entry of a flow list or mapping that contains the place `at` starts."""
     start = place = 0
+    at = min(at, len(value))  # a bracket that is never closed may have white space behind it
     while place < at:
         empty = not value[start:place].strip()
         if value[place] in "'\"" and empty:
