@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CORRECTED = (
     "DELETE the rows there, with `on_rewrite: correct` on the stream, and run: that takes them out of the sinks, too"
 )
-BACKFILLED = "remove the rows there, run, forget, then `floodmark backfill {} --all`: that takes them out of the sinks"
+BACKFILLED = "Remove the rows there, run, forget, then `floodmark backfill {} --all`: that takes them out of the sinks"
 SINK = "DELETE the rows there, or follow what is said of the sources"
 MALFORMED = "forget them by --where \"{} LIKE '%...%'\""
 
