@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,11 +57,11 @@ def test_a_named_topic_that_was_read_and_is_not_there_stops_the_run(
 
 def test_a_look_says_so_although_the_end_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     source = source_of(monkeypatch, [], topic="a")
-    monkeypatch.setattr(news, "sources", lambda *_: {"events": source})
-    rule: Any = SimpleNamespace(rebuild=False)
+    rule: Any = SimpleNamespace(rebuild=False, streams={"events": None})
     head: Any = SimpleNamespace(seal=None, lines={"events": offset("a").line()}, log_sums={})
     with pytest.raises(HistoryGone, match="topic a was read"):
-        news._ends(rule, Path(), head)  # type: ignore[arg-type]
-    for other in (None, SimpleNamespace(**{**vars(head), "seal": "reset"})):
+        news._ends({"events": source}, news._lines(rule, head), head)
+    sealed: Any = SimpleNamespace(**{**vars(head), "seal": "reset"})
+    for other in (None, sealed):
         with pytest.raises(NotThereYet):
-            news._ends(rule, Path(), other)  # type: ignore[arg-type]
+            news._ends({"events": source}, news._lines(rule, other), other)

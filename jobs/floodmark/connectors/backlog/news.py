@@ -23,7 +23,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -61,32 +61,32 @@ def look(rule: Rule, root: Path, close_until: datetime | None = None) -> News:
     retired = retired_at(head, rule.rule)
     if head is not None and retired is not None:
         return News(None, head.epoch, {}, 0, head.seq, retired)
-    seen = _ends(rule, home, head)
+    opened, lines = sources(rule, home), _lines(rule, head)
+    seen = _ends(opened, lines, head)
     why = _why(rule, home, ledger) or _tick(rule, head, close_until)
     backlog = _backlog(rule, home, head) if why else 0
-    return News(
-        why, head.epoch if head else 0, seen, backlog, head.seq if head else 0, None, _notices(rule, home, head)
-    )
+    notices = tuple(one for name, line in lines.items() for one in opened[name].notices(line))
+    return News(why, head.epoch if head else 0, seen, backlog, head.seq if head else 0, None, notices)
 
 
-def _ends(rule: Rule, home: Home, head: Head | None) -> dict[str, str]:
+def _lines(rule: Rule, head: Head | None) -> dict[str, str]:
+    """The offset line of each stream that was read, and that the next epoch reads on from there."""
+    if head is None or head.seal is not None or rule.rebuild:
+        return {}
+    return {name: line for name, line in head.lines.items() if name in rule.streams}
+
+
+def _ends(opened: Mapping[str, Source], lines: Mapping[str, str], head: Head | None) -> dict[str, str]:
     """Where each source ends now. Of one that is not there and that was read, `check_identity` says why that is."""
     found = {}
-    for name, source in sources(rule, home).items():
+    for name, source in opened.items():
         try:
             found[name] = source.end()
         except NotThereYet:
-            if head is not None and head.seal is None and name in head.lines and not rule.rebuild:
-                source.check_identity(head.lines[name], head.log_sums.get(name))
+            if head is not None and name in lines:
+                source.check_identity(lines[name], head.log_sums.get(name))
             raise
     return found
-
-
-def _notices(rule: Rule, home: Home, head: Head | None) -> tuple[str, ...]:
-    if head is None or head.seal is not None or rule.rebuild:
-        return ()
-    read = {name: source for name, source in sources(rule, home).items() if name in head.lines}
-    return tuple(one for name, source in read.items() for one in source.notices(head.lines[name]))
 
 
 def look_after(rule: Rule, root: Path, before: Sequence[Rule]) -> News:

@@ -104,17 +104,20 @@ def check_file(what: str, said: WrittenFiles, columns: tuple[Column, ...], file:
     with _named(what, said, file):
         if said.format != "csv" or not whole:
             _check_codec(file)
-    if said.format == "csv":
-        with _named(what, said, file):
-            lines = _lines_in_utf8(file, whole)
-            if said.multiline and whole:
-                _check_closed(said, file)
-            names = _header(said, lines) if said.header else []
-        expected = [column.name for column in columns]
-        if names and names != expected:
-            raise WrongColumn(
-                f"{what}: expected the header {', '.join(expected)} in {file.name}, found {', '.join(names)}. {_WAYS}"
-            )
+        names = _checked_header(said, file, whole) if said.format == "csv" else []
+    expected = [column.name for column in columns]
+    if names and names != expected:
+        raise WrongColumn(
+            f"{what}: expected the header {', '.join(expected)} in {file.name}, found {', '.join(names)}. {_WAYS}"
+        )
+
+
+def _checked_header(said: WrittenFiles, file: Content, whole: bool) -> list[str]:
+    """The names in a CSV file's header; none without one. Raises ValueError as `_lines_in_utf8` and `_check_closed`."""
+    lines = _lines_in_utf8(file, whole)
+    if said.multiline and whole:
+        _check_closed(said, file)
+    return _header(said, lines) if said.header else []
 
 
 def _check_codec(file: Content) -> None:
