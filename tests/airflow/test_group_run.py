@@ -35,6 +35,7 @@ def sink(place: Path, name: str) -> list[int]:
     return sorted(row["n"] for row in rows_of(str(place / "lake" / f"{name}_out")))
 
 
+@pytest.mark.prove
 def test_a_rule_that_fails_for_good_leaves_the_others_alone_and_goes_on_once_it_is_mended(
     rules: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

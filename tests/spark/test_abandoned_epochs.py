@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -32,9 +31,6 @@ NEWEST = {"key": ["k"], "newest": "at"}
 MARKED = {"properties": {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}}
 
 
-POINTS_IN_SHORT = ("abandon.sink.after",)
-
-
 def kinds() -> dict[str, dict[str, Any]]:
     """Settings of flows, and how their sinks merge."""
     return {
@@ -47,11 +43,6 @@ def kinds() -> dict[str, dict[str, Any]]:
         "at least once": {"qos": 1},
         "at most once": {"qos": 0},
     }
-
-
-def in_short(names: Iterable[str], short: Collection[str]) -> list[Any]:
-    """All of them, those that are not in short for `make prove` only."""
-    return [name if name in short else pytest.param(name, marks=pytest.mark.prove) for name in names]
 
 
 def made(place: Path, kind: str, name: str = "counted") -> Flow:
@@ -109,7 +100,8 @@ def test_what_an_epoch_wrote_is_undone_and_its_input_is_read_again(spark: SparkS
     proven(flow)
 
 
-@pytest.mark.parametrize("point", in_short(ABANDON_POINTS, POINTS_IN_SHORT))
+@pytest.mark.prove
+@pytest.mark.parametrize("point", ABANDON_POINTS)
 def test_killed_anywhere_it_is_finished_or_has_not_begun(spark: SparkSession, place: Path, point: str) -> None:
     flow = made(place, "keyed")
     flow.arrive(PORTIONS[0])

@@ -50,6 +50,7 @@ def test_the_next_epoch_is_told_before_it_is_folded(spark: SparkSession, place: 
     assert ahead(spark, flow).counts.late == 1
 
 
+@pytest.mark.prove
 def test_nothing_new_is_no_row_and_many_are_cut(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sql=STATELESS)
     flow.arrive([event(second) for second in range(5)])

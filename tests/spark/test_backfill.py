@@ -159,9 +159,8 @@ BETWEEN = {
 }
 
 
-@pytest.mark.parametrize(
-    "between", ["run", *(pytest.param(how, marks=pytest.mark.prove) for how in ("backfill", "reset"))]
-)
+@pytest.mark.prove
+@pytest.mark.parametrize("between", BETWEEN)
 def test_it_is_computed_anew_only_where_its_interval_may_have_changed_meanwhile(
     spark: SparkSession, place: Path, between: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,6 +374,7 @@ def test_a_row_that_the_sql_cannot_compute_stops_it_and_nothing_is_written(spark
     assert len(flow.ledger().rows) == rows
 
 
+@pytest.mark.prove
 def test_what_the_command_says(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli_backfill, "with_spark", lambda rule, master, work, others=(): work(spark))
     flow = late_then(spark, Flow(place, sql=HOPPING, sinks=1))

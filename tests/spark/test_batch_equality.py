@@ -187,6 +187,7 @@ def test_rows_at_the_bounds_outlast_kills_and_rewrites_of_state(
     _compare(spark, flow, [*(one for events, _ in steps for one in events), event(400, "z")])
 
 
+@pytest.mark.prove
 def test_a_state_file_whose_newest_row_lies_within_the_bounds_millisecond_is_read(
     spark: SparkSession, place: Path
 ) -> None:

@@ -73,6 +73,7 @@ def test_each_result_of_one_rule_is_folded_once_by_the_next_however_both_are_kil
     assert second.counts()["late"] == 0
 
 
+@pytest.mark.prove
 def test_a_reset_stops_who_has_folded_its_results_until_that_is_reset_too(spark: SparkSession, place: Path) -> None:
     first, second = chained(place)
     first.arrive(PORTIONS[0])

@@ -35,6 +35,7 @@ def counted(flow: Flow, number: int = 0) -> list[tuple[int, int]]:
     return sorted((row["start"].minute, row["c"]) for row in rows_of(flow.sink(number)))
 
 
+@pytest.mark.prove
 def test_each_run_replaces_what_the_sinks_hold_by_the_batch_answer_and_keeps_nothing(
     spark: SparkSession, place: Path
 ) -> None:
@@ -178,6 +179,7 @@ def test_a_rebuild_reads_what_another_one_replaces_without_what_expectations_dro
         assert certificate is not None and certificate.verdict == "proven", certificate.findings
 
 
+@pytest.mark.prove
 def test_epochs_grow_to_the_seconds_asked_for_and_a_retry_is_the_same(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path
 ) -> None:
@@ -199,6 +201,7 @@ def test_epochs_grow_to_the_seconds_asked_for_and_a_retry_is_the_same(
     assert reads(flow) == [1, 3, 1, 1], "never less than a file"
 
 
+@pytest.mark.prove
 def test_a_window_with_too_many_rows_stops_the_run_before_anything_is_written(spark: SparkSession, place: Path) -> None:
     """Rows of earlier epochs count; with a higher limit the rule goes on."""
     flow = Flow(place, settings={"max_rows_per_window": 3}, sinks=1)

@@ -109,6 +109,7 @@ def state(flow: Flow, table: str) -> list[dict[str, Any]]:
 CALM = [event(second, "a", n=second) for second in range(0, 200, 20)]
 
 
+@pytest.mark.prove
 def test_a_class_that_fails_leaves_no_epoch_open_and_its_mended_text_goes_on(spark: SparkSession, place: Path) -> None:
     flow = totalling(place, sinks=1)
     good = (CLASSES / flow.module).read_text()
@@ -126,6 +127,7 @@ def test_a_class_that_fails_leaves_no_epoch_open_and_its_mended_text_goes_on(spa
     assert results(flow) == totals(CALM, START + timedelta(seconds=150))
 
 
+@pytest.mark.prove
 def test_an_open_epoch_is_finished_with_the_class_that_its_intent_holds(spark: SparkSession, place: Path) -> None:
     flow = totalling(place, sinks=1)
     flow.arrive(CALM[:5])
@@ -140,6 +142,7 @@ def test_an_open_epoch_is_finished_with_the_class_that_its_intent_holds(spark: S
     assert results(flow) == ordered(new)
 
 
+@pytest.mark.prove
 def test_state_evolves_with_its_class(spark: SparkSession, place: Path) -> None:
     flow = totalling(place, sinks=1)
     good = (CLASSES / flow.module).read_text()

@@ -65,6 +65,7 @@ def contents(file: Path) -> bytes:
     return str(pq.ParquetFile(file).read().to_pylist()).encode()
 
 
+@pytest.mark.prove
 def test_two_rules_share_an_application_and_a_failing_one_leaves_the_other_alone(place: Path) -> None:
     loaded = place / "loaded.log"
     events = place / "events"

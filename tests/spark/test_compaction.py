@@ -105,6 +105,7 @@ class T:
 """
 
 
+@pytest.mark.prove
 def test_a_rewrite_has_the_digest_of_values_of_all_types(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path
 ) -> None:

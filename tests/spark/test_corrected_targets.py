@@ -230,6 +230,7 @@ def test_an_interval_is_replaced_with_the_groups_that_are_gone(
     )
 
 
+@pytest.mark.prove
 def test_keys_are_corrected_without_any_capability_but_the_key(
     broker: Broker, place: Path, spark: SparkSession
 ) -> None:

@@ -80,9 +80,8 @@ def test_the_rows_are_those_of_the_change_feed_where_the_table_has_one(
     proven(flow)
 
 
-@pytest.mark.parametrize(
-    "how", ["delete", *(pytest.param(one, marks=pytest.mark.prove) for one in ("update", "restore"))]
-)
+@pytest.mark.prove
+@pytest.mark.parametrize("how", ["delete", "update", "restore"])
 def test_files_with_deletion_vectors_are_read_where_rows_are_tracked(
     spark: SparkSession, place: Path, how: str
 ) -> None:
@@ -174,6 +173,7 @@ def test_what_lies_between_distant_rows_is_left_as_it_is(
     proven(flow)
 
 
+@pytest.mark.prove
 def test_a_source_is_followed_through_many_commits_of_each_kind(spark: SparkSession, place: Path) -> None:
     """Rewrites in a row are deferred at once; what was added between is an epoch. One correction follows them all."""
     flow = flow_of(place, "slices", sinks=1)
@@ -223,6 +223,7 @@ def test_a_rewrite_that_comes_while_a_run_plans_is_no_part_of_an_epoch(spark: Sp
     proven(flow)
 
 
+@pytest.mark.prove
 def test_windows_end_by_rows_that_only_a_merge_has_brought(spark: SparkSession, place: Path) -> None:
     """A table that is only merged into never has an epoch with rows; the watermark advances all the same."""
     flow = flow_of(place, "slices", sinks=1)
@@ -313,6 +314,7 @@ def check_streams_of(flow: Flow) -> None:
         source.check_appended(head.lines[name])
 
 
+@pytest.mark.prove
 def test_a_row_that_would_be_dead_stops_the_correction_and_nothing_is_lost(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place, "slices", sinks=1)
     flow.arrive([*FIRST, *MORE])
@@ -359,6 +361,7 @@ def said(flow: Flow, *words: str, code: int = 0) -> str:
     return done.output
 
 
+@pytest.mark.prove
 def test_the_command_shows_first_and_answers_once(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def test_a_window_of_windows_is_not_taken_for_these(spark: SparkSession, place: 
     assert as_batch(spark, flow)
 
 
+@pytest.mark.prove
 def test_a_left_join_bounds_no_rows_but_its_own(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sql=BESIDE, stream=CORRECT, sinks=1)
     flow.arrive([event(0, "a", n=1), event(60, "b", n=1), event(100, "b", n=2)])
@@ -93,6 +94,7 @@ def test_files_that_a_restore_brings_back_are_followed(spark: SparkSession, plac
     assert as_batch(spark, flow)
 
 
+@pytest.mark.prove
 def test_a_row_that_epochs_would_not_fold_moves_no_watermark(spark: SparkSession, place: Path) -> None:
     sane = {"sane": {"check": "at < TIMESTAMP'2002-01-01'", "on_fail": "drop"}}
     flow = Flow(place, sql=MINUTES, stream={**CORRECT, "expect": sane}, sinks=1)

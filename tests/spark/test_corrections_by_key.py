@@ -131,6 +131,7 @@ def test_an_older_backfill_that_has_read_all_rows_is_finished(
     proven(flow)
 
 
+@pytest.mark.prove
 def test_two_results_of_one_key_stop_the_correction(spark: SparkSession, place: Path) -> None:
     """By epochs the later one stayed; of the table as it is now, nothing says which is later."""
     flow = flow_of(place, "newest row", sinks=1)
@@ -150,6 +151,7 @@ def test_two_results_of_one_key_stop_the_correction(spark: SparkSession, place: 
     proven(flow)
 
 
+@pytest.mark.prove
 def test_dead_rows_stay_dead_and_filtered_rows_out(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place, "totals", sinks=1)
     flow.stream |= {"where": "n <> 6", "expect": {"small": {"check": "v < 4", "on_fail": "dead"}}}

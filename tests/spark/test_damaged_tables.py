@@ -215,6 +215,7 @@ def test_damage(kept: Kept, which: Callable[[Kept, str], str], table: str, how: 
     assert kept.play(Damage(which(kept, table), how)) == expected
 
 
+@pytest.mark.prove
 def test_a_checksum_of_a_lost_commit_does_not_speak_for_the_next(kept: Kept) -> None:
     """The log entry of an upsert is lost, Delta's own checksum of it stays; the epoch writes that version again."""
     kept.put_back()

@@ -235,6 +235,7 @@ def test_dead_rows_are_replayed_once_whatever_is_killed(spark: SparkSession, flo
     proven(flow)
 
 
+@pytest.mark.prove
 def test_a_mended_rule_takes_its_dead_rows_by_the_command(
     spark: SparkSession, flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

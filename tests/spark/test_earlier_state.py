@@ -78,6 +78,7 @@ def _forget(flow: Flow, printed: list[dict[str, Any]]) -> None:
         said(flow, 2, "--epoch", str(epoch))
 
 
+@pytest.mark.prove
 def test_state_of_before_an_edit_of_the_class_has_the_columns_of_then(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place, "class")
     flow.arrive([event(0, n=1), event(100, n=2)])

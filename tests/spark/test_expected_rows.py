@@ -223,6 +223,7 @@ def test_preview_and_a_look_ahead_say_how_each_expectation_fares(spark: SparkSes
     assert ([one.text() for one in ahead.expected], [row[1:3] for row in ahead.rows]) == (lines, [("x", 1)])
 
 
+@pytest.mark.prove
 def test_a_class_gets_what_meets_and_gives_what_is_let_through(spark: SparkSession, place: Path) -> None:
     files = drawn(11, files=3)
     settings = {"epoch": {"max_files": 1}, "expect": {"rows": {"check": "what LIKE 'row%'", "on_fail": "drop"}}}

@@ -237,6 +237,7 @@ def test_an_abandoned_epoch_leaves_the_target_as_it_was(place: Path, spark: Spar
     assert (found.verdict, found.findings) == ("proven", [])
 
 
+@pytest.mark.prove
 def test_a_reset_takes_files_away_and_ships_all_again(place: Path, spark: SparkSession) -> None:
     flow = made(place, ("csv",))
     shop = Shop(flow, place)

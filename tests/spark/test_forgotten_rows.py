@@ -65,7 +65,8 @@ PORTIONS = [
 ]
 
 
-@pytest.mark.parametrize("table", ["state/g1/events", pytest.param("late", marks=pytest.mark.prove), "ledger"])
+@pytest.mark.prove
+@pytest.mark.parametrize("table", ["state/g1/events", "late", "ledger"])
 def test_no_copy_of_before_a_forget_brings_rows_back(spark: SparkSession, place: Path, table: str) -> None:
     flow = flow_of(place)
     run(spark, flow)
@@ -109,6 +110,7 @@ def findings(flow: Flow, deep: bool = True) -> list[Finding]:
     return found.findings
 
 
+@pytest.mark.prove
 def test_a_window_by_key_continues_and_the_audit_says_what_it_can_no_longer_prove(
     spark: SparkSession, place: Path
 ) -> None:
@@ -202,6 +204,7 @@ def test_a_forget_that_is_killed_at_each_step_is_finished_and_nothing_runs_until
     run(spark, flow)
 
 
+@pytest.mark.prove
 def test_what_is_open_or_unknown_is_refused_and_writes_nothing(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place)
     assert crash(spark, flow, "sink0.after")
@@ -391,8 +394,10 @@ def test_a_dry_run_tells_what_would_go_and_what_stays_elsewhere(spark: SparkSess
 
 @pytest.mark.parametrize(
     ("landing", "table", "column"),
-    [({}, "dead", "_reason"), ({"landing": True}, "landing/events", "_floodmark_malformed")],
-    ids=["dead", "landed"],
+    [
+        pytest.param({}, "dead", "_reason", id="dead", marks=pytest.mark.prove),
+        pytest.param({"landing": True}, "landing/events", "_floodmark_malformed", id="landed"),
+    ],
 )
 def test_malformed_records_and_names_of_files_are_listed(
     spark: SparkSession, place: Path, landing: dict[str, Any], table: str, column: str

@@ -168,6 +168,7 @@ BAD = [b"", b"no", b'{"n": "x"}', b"[]", b"5", b"null", b'{"n": 1', b"\xff\xfe",
        b'{"k": "\xe4", "n": 1}']  # fmt: skip
 
 
+@pytest.mark.prove
 def test_what_is_no_row_is_dead_or_stops_the_run(broker: Broker, spark: SparkSession, place: Path, topic: str) -> None:
     good = [event(10 * i, n=i) for i in range(3)]
     broker.send(topic, [*good, *BAD, None], partition=1)
@@ -395,6 +396,7 @@ def test_records_that_retention_removed_before_they_were_read_are_missed(
         source.frame(spark, source.start().replace("[4, 4]", "[0, 0]"), source.end())
 
 
+@pytest.mark.prove
 def test_epochs_take_their_share_of_each_partition_of_several_topics(
     broker: Broker, spark: SparkSession, place: Path, topic: str
 ) -> None:

@@ -204,6 +204,7 @@ def test_a_stranger_with_the_same_transactional_id_ends_the_relay(shop: Shop) ->
     assert shop.has_all()
 
 
+@pytest.mark.prove
 def test_a_broker_that_dies_in_a_transaction_neither_loses_nor_doubles_a_record(shop: Shop) -> None:
     with shop.relays.stopped_at("relay.sent", "--target", "rows") as relay:
         shop.broker.kill()
@@ -220,6 +221,7 @@ def test_qos_1_doubles_and_qos_0_loses(shop: Shop, place: Path, qos: int, times:
     assert sorted(json.loads(one.value())["n"] for one in shop.records("rows")) == sorted([1, 2] * times)
 
 
+@pytest.mark.prove
 def test_a_topic_of_positions_that_was_deleted_is_named(shop: Shop) -> None:
     shop.relays.ship("--target", "rows")
     shop.broker.delete(MARKERS)
@@ -280,6 +282,7 @@ def test_topics_of_somebody_are_taken_over_if_they_are_empty(shop: Shop) -> None
     assert (done.code, "/0: expected a record that the topic takes" in done.said) == (3, True), done.said
 
 
+@pytest.mark.prove
 def test_a_topic_that_was_made_anew_is_named_and_gets_all_again_on_demand(shop: Shop) -> None:
     def ship(code: int, said: str, *arguments: str) -> None:
         done = shop.relays.ship("--target", "rows", *arguments)

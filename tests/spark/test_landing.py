@@ -222,6 +222,7 @@ def test_a_reset_reads_columns_that_the_rule_has_declared_since(spark: SparkSess
     assert flow.ledger().begun.seal is None and len(numbers(flow)) == 3, "nothing is emptied"
 
 
+@pytest.mark.prove
 def test_a_landing_from_an_older_copy_is_left_as_it_is(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sinks=1, sql=STATELESS, stream={"landing": True, "start": {"version": 0}})
     there, kept = Path(flow.place.landing("events")), place / "copy"

@@ -109,7 +109,7 @@ def _bounds(flow: Flow) -> tuple[int, int]:
     return begin, begin + (120_000_000 if flow.rule().query.windows else 1_000_000_000)
 
 
-PROVED = ("windows", "no event time")  # in each commit
+PROVED = ("windows",)  # in each commit
 
 
 @pytest.mark.parametrize(
@@ -134,16 +134,8 @@ def _minutes(flow: Flow) -> list[tuple[Any, ...]]:
     )
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "backfill.sink.after",
-        *(
-            pytest.param(one, marks=pytest.mark.prove)
-            for one in (None, "backfill.intent.after", "backfill.commit.after")
-        ),
-    ],
-)
+@pytest.mark.prove
+@pytest.mark.parametrize("point", [None, "backfill.intent.after", "backfill.sink.after", "backfill.commit.after"])
 def test_a_late_row_is_joined_as_its_window_was(spark: SparkSession, place: Path, point: str | None) -> None:
     """A kill in between, and a table that has changed once more, change nothing: the ledger names the versions."""
     flow = _flow(place, "windows")
@@ -200,6 +192,7 @@ def test_dead_rows_stay_out_and_replayed_ones_are_joined_as_their_replay_was(spa
     assert {dict(row)["city"] for row in _rows(flow)} == {"Arles"}
 
 
+@pytest.mark.prove
 def test_what_is_not_known_any_more_is_refused_with_the_way(spark: SparkSession, place: Path) -> None:
     flow = _flow(place, "single rows")
     flow.stream = {"on_rewrite": "correct"}
@@ -263,6 +256,7 @@ def test_input_whose_files_were_joined_and_removed_is_read_as_it_is_now_alone(sp
     assert {dict(row)["city"] for row in _rows(flow)} == {"later"}
 
 
+@pytest.mark.prove
 def test_the_command_says_which_versions_are_read(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,7 @@ def test_state_is_as_it_was_once_an_edit_is_undone(
     assert proven(flow)
 
 
+@pytest.mark.prove
 def test_a_dropped_column_goes_with_the_first_epoch_of_the_edited_class(spark: SparkSession, place: Path) -> None:
     """Its values do not come back with a later edit."""
     flow = begun(place, spark)

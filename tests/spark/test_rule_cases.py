@@ -136,6 +136,7 @@ def test_what_differs_is_told_row_by_row(spark: SparkSession, rules: Path, tmp_p
     ]
 
 
+@pytest.mark.prove
 def test_a_class_keeps_its_state_from_epoch_to_epoch(spark: SparkSession, rules: Path) -> None:
     (rules / "tests" / "totals.yaml").write_text(
         """\
@@ -164,6 +165,7 @@ def test_the_cases_of_the_example_and_those_that_init_writes_hold(spark: SparkSe
         check(case, spark, rules.parent / "home")
 
 
+@pytest.mark.prove
 def test_the_command_ends_with_1_where_a_case_fails_and_shows_the_table(
     spark: SparkSession, rules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,9 +134,8 @@ def test_a_backfill_that_is_killed_is_finished_once(spark: SparkSession, place: 
     proven(flow)
 
 
-@pytest.mark.parametrize(
-    "newest", [220 + GAP + LATENESS, pytest.param(220 + GAP + LATENESS + 1, marks=pytest.mark.prove)]
-)
+@pytest.mark.prove
+@pytest.mark.parametrize("newest", [220 + GAP + LATENESS, 220 + GAP + LATENESS + 1])
 def test_sessions_that_may_go_on_are_corrected_and_not_backfilled(
     spark: SparkSession, place: Path, newest: float
 ) -> None:
@@ -184,6 +183,7 @@ def test_what_is_open_is_corrected_in_the_state_and_what_lies_before_stays(
     proven(flow)
 
 
+@pytest.mark.prove
 def test_a_session_is_followed_as_far_as_it_goes(spark: SparkSession, place: Path) -> None:
     """Each of its rows lies a gap after the one before, the last one beyond; a session of another key never ends."""
     chain = [GAP * i for i in range(60)]
@@ -196,6 +196,7 @@ def test_a_session_is_followed_as_far_as_it_goes(spark: SparkSession, place: Pat
     assert found == [(40, 40 + chain[-1] + 1)]
 
 
+@pytest.mark.prove
 def test_what_its_streams_expected_decides_whether_an_interval_will_do(spark: SparkSession, place: Path) -> None:
     """A row that joined two sessions is not read by today's file: nothing says which of them it was in."""
     flow = read(spark, place, *rows_at(100, 130, 160, 190))
@@ -321,7 +322,8 @@ class Life:
         proven(self.flow)
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.prove) for seed in range(2, 25))])
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", range(1, 25))
 def test_in_the_interval_late_rows_count_and_elsewhere_all_is_as_it_was(
     spark: SparkSession, place: Path, seed: int
 ) -> None:

@@ -365,6 +365,7 @@ def test_a_column_whose_type_changes_and_one_that_is_left_out_are_refused_with_t
     proven(flow)
 
 
+@pytest.mark.prove
 def test_what_is_expected_decides_before_a_sink_takes_its_part(spark: SparkSession, place: Path) -> None:
     known = {"known": {"check": "k IS NOT NULL", "on_fail": "dead"}}
     plausible = {"plausible": {"check": "v > -4", "on_fail": "drop"}}

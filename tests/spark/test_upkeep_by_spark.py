@@ -144,6 +144,7 @@ def test_times_that_deltas_client_cannot_hold_are_left_as_they_are(spark: SparkS
     assert audited(flow).verdict == "proven"
 
 
+@pytest.mark.prove
 def test_columns_that_row_tracking_adds_to_files_are_none_of_the_rows(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place)
     for sink in flow.settings["sinks"]:
