@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from support import avro
 from support.flow import STATELESS, Flow, event, rows_of
 from support.kafka import Broker, served
-from support.running import crash, run
+from support.running import backfill_all, crash, run
 from support.sourcekinds import Growing, KindUnderTest, promised, rows_promised
 from support.sourcelives import sink, some, verdict, windows
 
@@ -34,7 +34,7 @@ from floodmark.core.protocol.crashpoints import EPOCH_POINTS
 from floodmark.core.rules.model import StartAt
 from floodmark.core.rules.rule import Stream
 from floodmark.core.text.ddl import columns_of
-from floodmark.errors import HistoryGone, InputFault, Refused, RunFailed, exit_code
+from floodmark.errors import HistoryGone, InputFault, Refused, RunFailed, SourceBroken, exit_code
 from floodmark.proving.play.processes import wait_until
 
 DDL = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
@@ -394,6 +394,30 @@ def test_records_that_retention_removed_before_they_were_read_are_missed(
         run(spark, flow)
     with pytest.raises(HistoryGone, match="read again"):
         source.frame(spark, source.start().replace("[4, 4]", "[0, 0]"), source.end())
+
+
+def test_a_backfill_over_a_compacted_topic_is_refused(broker: Broker, spark: SparkSession, place: Path) -> None:
+    topic = f"{place.name}.compacted"
+    broker.create(topic, cleanup_policy="compact", retention_ms="-1")
+    flow = flow_of(place, topic, sql=STATELESS, sinks=1)
+    broker.send(topic, [event(10 * i, n=i) for i in range(4)])
+    run(spark, flow)
+    before = rows_of(flow.sink())
+    with pytest.raises(HistoryGone, match=r"found .*compacted with `cleanup.policy: compact`.*`landing: true`"):
+        backfill_all(spark, flow)
+    broker.send(topic, [event(50, n=4)])
+    run(spark, flow)
+    assert len(rows_of(flow.sink())) == len(before) + 1 == 5
+
+
+def test_a_record_whose_time_no_timestamp_can_hold_is_named(broker: Broker, spark: SparkSession, place: Path) -> None:
+    topic, any_time = f"{place.name}.timed", str(2**63 - 1)
+    broker.create(topic, retention_ms="-1", message_timestamp_after_max_ms=any_time)
+    flow = flow_of(place, topic, sql=STATELESS, sinks=1)
+    broker.producer.produce(topic, b'{"n": 1}', partition=0, timestamp=1_767_225_600_000_000_000)
+    assert broker.producer.flush(60) == 0
+    with pytest.raises(SourceBroken, match=r"Record at topic .*timed partition 0 offset 0.*`kafka-delete-records`"):
+        run(spark, flow)
 
 
 @pytest.mark.prove

@@ -130,6 +130,13 @@ class Source(Protocol):
     def check_appended(self, since: str) -> None:
         """Raise HistoryGone if rows were removed from the source that are folded or pending."""
 
+    def check_kept(self, begin: str, end: str) -> None:
+        """Raise HistoryGone if rows from `begin` to `end`, which epochs have read, may be gone without a trace.
+
+        A retry does not ask: what it reads has to equal the epoch's intent.
+        """
+        return
+
     def rewrite(self, since: str, upto: str | None = None) -> Rewrite | None:
         """The first rewrite beyond `since` (and not beyond `upto`, if given); None if rows were only added.
 

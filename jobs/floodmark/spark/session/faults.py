@@ -21,6 +21,7 @@ from floodmark.errors import (
     ProcessFault,
     Refused,
     RunFailed,
+    SourceBroken,
     TableBroken,
 )
 from floodmark.ledger.delta.storefaults import cannot_take, damaged, make_room, of_client
@@ -43,6 +44,7 @@ CONSTRAINT = re.compile(
     r"\[DELTA_(?:VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT|EXCEED_CHAR_VARCHAR_LIMIT)\w*\] .*(?:\n - .*)*"
 )
 OF_CLASS = re.compile(r"ProcessFault: (.+)|RuleInvalid: (.+ cannot be imported: .+)")
+OF_KAFKAS_TIME = "overflows when converting to Spark's microsecond-precision TimestampType"
 SPARKS = "org.apache.spark.SparkThrowable"
 FRAMES = 40  # of a stack to examine: Java's own calls are less deep
 NOTHING = "Nothing of the epoch was written"  # some messages already say this
@@ -170,6 +172,14 @@ def _open(rule: str, epoch: int) -> str:
 
 def _of_spark(rule: str, fault: PySparkException | Py4JJavaError) -> FloodmarkError:
     data = _data(fault)
+    if data is not None and OF_KAFKAS_TIME in data.line:
+        return SourceBroken(
+            f"rule {rule}: expected a record of Kafka with a time in milliseconds, found another: "
+            f"{data.line.rstrip('.')}. Neither SQL nor `on_error` can pass it over, because Spark reads the time of "
+            "each record. Set `message.timestamp.after.max.ms` at the topic, so that it refuses such records. Then "
+            "remove this one with `kafka-delete-records`, which removes those before it, too, and start over with "
+            f"`floodmark reset {rule}`"
+        )
     if data is not None and OF_CLASS.search(_text(fault)) is None:
         return InputFault(
             f"rule {rule}: the SQL fails on a row of the input: {data.line.rstrip('.')}. Use try_cast, try_divide or "

@@ -136,21 +136,24 @@ class Brokers:
 
     def retention_ms(self, topic: str) -> int | None:
         """For how long the topic keeps a record; None if it does not remove records by their age."""
-        from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
-
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        found = self._admin.describe_configs([resource], request_timeout=WAIT)[resource]
-        settings = self._asked(found.result, topic)
+        settings = self._settings_of(topic)
         limit = int(settings["retention.ms"].value)
         return limit if limit >= 0 and "delete" in settings["cleanup.policy"].value else None
 
+    def compacts(self, topic: str) -> bool:
+        """Whether the topic removes records whose key has come again."""
+        return "compact" in self._settings_of(topic)["cleanup.policy"].value
+
     def largest(self, topic: str) -> int:
         """The bytes of the largest batch of records that the topic takes."""
+        return int(self._settings_of(topic)["max.message.bytes"].value)
+
+    def _settings_of(self, topic: str) -> Any:
         from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         found = self._admin.describe_configs([resource], request_timeout=WAIT)[resource]
-        return int(self._asked(found.result, topic)["max.message.bytes"].value)
+        return self._asked(found.result, topic)
 
     def make(self, topic: str, partitions: int = -1, settings: Mapping[str, str] | None = None) -> None:
         """Make a topic, with the broker's number of partitions and copies; one that is there stays as it is."""

@@ -122,6 +122,17 @@ class KafkaSource(Stepped):
     def check_appended(self, since: str) -> None:
         self._refuse_lost(KafkaOffset.parse(since), self._now())
 
+    def check_kept(self, begin: str, end: str) -> None:
+        """Compaction leaves holes like those of a transaction's markers, so nobody can count what it removed."""
+        read = ranges(KafkaOffset.parse(begin), KafkaOffset.parse(end))
+        for topic in sorted({topic for topic, _ in read}):
+            if self._brokers.compacts(topic):
+                raise HistoryGone(
+                    f"stream {self.name}: expected a topic that still has every record that epochs have read, found "
+                    f"{topic} with `cleanup.policy: compact`: Kafka removes a record once its key has come again. Set "
+                    f"`landing: true` at the stream, which keeps a copy, and start over with `floodmark reset`"
+                )
+
     def _refuse_lost(self, read: KafkaOffset, now: KafkaOffset) -> None:
         self._refuse_gaps(lost(read, now), "before they were read")
 

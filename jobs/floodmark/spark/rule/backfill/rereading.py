@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructField, StructType
 
+from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
@@ -80,8 +81,14 @@ class PastRows:
         begin, end = self._entries if epochs is None else (epochs.begin, epochs.end)
         dead = self.dead if self.head.replays else None
         replays = [] if dead is None else replays_of(self.plan, dead, self.head, *self._numbers(epochs))
-        read = reread(self.session, self.plan, self.home, begin, end)
+        read = self._reread(begin, end)
         return reduce(DataFrame.unionByName, [read, *replays])
+
+    def _reread(self, begun: Entry, end: Entry) -> DataFrame:
+        read = sources(self.plan.rule, self.home).values()
+        for source, one, other in zip(read, begun.offsets, end.offsets, strict=True):
+            source.check_kept(one, other)
+        return reread(self.session, self.plan, self.home, begun, end)
 
     def in_span(self, span: Restated, epochs: SameVersions | None = None) -> DataFrame:
         """Those on which the interval depends."""
@@ -172,7 +179,7 @@ class PastRows:
             return None
         if not self.rewritten or not has_rows(self.home.dead):
             return self._table
-        read = reread(self.session, self.plan, self.home, *self._entries)
+        read = self._reread(*self._entries)
         found = Originals(self.plan, self.head, self._compared, read, self.held).marked(self._table)
         return found.where(THERE).drop(THERE)
 
