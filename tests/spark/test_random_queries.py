@@ -45,7 +45,11 @@ def seed() -> str:
 DECIMALS = "sum(d) / 3 AS c0, sum(d) / count(d) AS c1, sum(d) * 1.5BD AS c2, sum(d * d) % 7 AS c4"
 UNBOUNDED = {"unbounded": True}
 THIRDS = tuple((row(s, k="a", d=Decimal(s) / 100), row(s, k=None, d=Decimal("-99999999.99"))) for s in (1, 2, 40))
+TEXTS = tuple((row(s, k="a", s=text), row(s, k=None, s="x")) for s, text in ((1, "1"), (2, ""), (40, " 3 ")))
 FOUND = {
+    "average of text": Case(
+        "", "SELECT k, avg(s) AS c0, sum(s) AS c1 FROM events GROUP BY k", "", False, "UTC", TEXTS, UNBOUNDED, ("k",)
+    ),
     "places of a running sum": Case(
         "", f"SELECT k, {DECIMALS} FROM events GROUP BY k", "", True, "UTC", THIRDS, UNBOUNDED, ("k",)
     ),

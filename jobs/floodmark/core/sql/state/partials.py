@@ -170,7 +170,7 @@ def _call(shape: Shape, i: int, taken: set[str]) -> Call:
     name = words[i].name
     if name in _MEANS:
         total = Partial(_free("sum", taken), f"sum(CAST({argument} AS DOUBLE)){only}", "sum")
-        count = Partial(_free("count", taken), f"count({argument}){only}", "sum")
+        count = Partial(_free("count", taken), f"count(CAST({argument} AS DOUBLE)){only}", "sum")
         mean = f"avg({argument}){only} AS {_free('avg', taken)}"
         return Call(words[i].start, end, (total, count), ("try_divide(", total, ", ", count, ")"), mean)
     partial = Partial(_free(name, taken), f"{name}({argument}){only}", _MERGED_BY[name])
