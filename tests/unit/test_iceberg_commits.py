@@ -18,12 +18,13 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestamptzType
-from support.icehouse import NAMESPACE, Icehouse
+from support.icehouse import NAMESPACE, Icehouse, compact
 
 from floodmark.connectors.ports.target import Layout, Operation
 from floodmark.connectors.sources.iceberg.options import WrittenIceberg
 from floodmark.connectors.sources.python.rows import schema_of
 from floodmark.connectors.targets.iceberg.staged import rank
+from floodmark.connectors.targets.iceberg.table import NUMBER
 from floodmark.connectors.targets.iceberg.target import IcebergTarget
 from floodmark.core.relay.portions import Replaced
 from floodmark.core.relay.positions import Position
@@ -434,6 +435,36 @@ def test_a_table_that_was_rolled_back_is_noticed(house: Icehouse) -> None:
     write(shop, row(9, "x"))
     house.expire("t", 2)
     assert shop.target().position() == position(2)
+
+
+def test_a_rollback_is_noticed_after_the_newer_snapshots_have_expired(house: Icehouse) -> None:
+    shop = Shop(house, PLAIN).claimed()
+    for seq in (1, 2, 3):
+        shop.apply(operation(PLAIN, seq, [row(seq, "a")]))
+    first, *newer = (one.snapshot_id for one in house.table("t").snapshots())
+    house.table("t").manage_snapshots().rollback_to_snapshot(first).commit()
+    house.table("t").maintenance.expire_snapshots().by_ids(newer).commit()
+    for more in (False, True):
+        if more:
+            write(shop, row(9, "x"))
+        with pytest.raises(LedgerBroken, match="it was rolled back to before the snapshot of its position"):
+            shop.target().claim("ledger", PLAIN)
+    house.table("t").transaction().remove_properties(NUMBER).commit_transaction()
+    assert shop.target().position() == position(3), "an older version did not note the number: nobody knows"
+
+
+def test_what_other_writers_do_in_order_is_no_rollback(house: Icehouse) -> None:
+    """They add, compact, and expire all but the newest snapshot."""
+    shop = Shop(house, PLAIN).claimed()
+    for seq in (1, 2):
+        shop.apply(operation(PLAIN, seq, [row(seq, "a")]))
+        assert house.table("t").properties[NUMBER] == str(2 * seq - 1)
+        write(shop, row(9, "x"))
+    compact(house.table("t"))
+    house.expire("t")
+    assert shop.target().position() == position(2)
+    shop.apply(operation(PLAIN, 3, [row(3, "a")]))
+    assert len(shop.rows()) == 5
 
 
 def test_a_row_that_cannot_be_read_ends_the_relay_with_its_own_error(house: Icehouse) -> None:

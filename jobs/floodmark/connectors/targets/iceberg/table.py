@@ -17,6 +17,7 @@ from floodmark.errors import LedgerBroken, NotOwned, Refused, RunFailed, WrongCo
 
 POSITION = "floodmark.position"  # the table's properties
 SNAPSHOT = "floodmark.snapshot"  # the one that moved the position
+NUMBER = "floodmark.sequence_number"  # of that snapshot
 
 
 class IcebergTable:
@@ -54,7 +55,7 @@ class IcebergTable:
         except ValueError as fault:
             problem = f"its property {POSITION} cannot be read: {fault}. Restore it"
             raise LedgerBroken(about_sink(self._address, problem)) from None
-        if _was_rolled_back(table, table.properties.get(SNAPSHOT, "")):
+        if _was_rolled_back(table):
             problem = f"it was rolled back to before the snapshot of its position ({found.words}), so it lacks rows"
             raise LedgerBroken(about_sink(self._address, f"{problem}. Make that snapshot current again, or {ANEW}"))
         return found
@@ -103,16 +104,31 @@ def move(transaction: Transaction, table: Table, position: Position) -> str:
     """
     if transaction.table_metadata.current_snapshot_id == table.metadata.current_snapshot_id:
         transaction.append(schema_to_pyarrow(table.schema()).empty_table())
-    snapshot = str(transaction.table_metadata.current_snapshot_id)
-    transaction.set_properties({POSITION: position.text(), SNAPSHOT: snapshot})
-    return snapshot
+    found = transaction.table_metadata.current_snapshot()
+    assert found is not None
+    number = {NUMBER: str(found.sequence_number)} if found.sequence_number else {}  # format 1 has none
+    transaction.set_properties({POSITION: position.text(), SNAPSHOT: str(found.snapshot_id), **number})
+    return str(found.snapshot_id)
 
 
-def _was_rolled_back(table: Table, snapshot: str) -> bool:
-    """Whether the table surely is as of before the snapshot. Nobody knows once that, or one after it, has expired."""
-    moved = table.snapshot_by_id(int(snapshot)) if snapshot.isdecimal() else None
+def _was_rolled_back(table: Table) -> bool:
+    """Whether the table surely is as of before the snapshot that moved its position: it has one from before as an
+    ancestor, and not this one. Nobody knows if all ancestors that are left are newer."""
+    moved = _moved(table)
     if moved is None:
         return False
+    snapshot, number = moved
     before = list(ancestors_of(table.current_snapshot(), table.metadata))
     numbers = [one.sequence_number or 0 for one in before]
-    return moved not in before and min(numbers, default=0) <= (moved.sequence_number or 0)
+    return all(one.snapshot_id != snapshot for one in before) and min(numbers, default=0) <= number
+
+
+def _moved(table: Table) -> tuple[int, int] | None:
+    """Id and sequence number of the snapshot that moved the position; None: no relay noted them before it expired."""
+    snapshot, number = (table.properties.get(name, "") for name in (SNAPSHOT, NUMBER))
+    if not snapshot.isdecimal():
+        return None
+    there = table.snapshot_by_id(int(snapshot))
+    if there is not None:
+        return int(snapshot), there.sequence_number or 0
+    return (int(snapshot), int(number)) if number.isdecimal() else None
