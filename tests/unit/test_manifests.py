@@ -31,6 +31,7 @@ from floodmark.core.relay.manifests import (
     moves,
     numbers_in,
     staged_name,
+    strays,
 )
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.rule import load_rule
@@ -96,6 +97,29 @@ def test_files_of_other_programs_stay_as_they_are(tmp_path: Path) -> None:
     (data / data_name(1, "csv")).mkdir()
     folder.tidy(manifest(2, 2))
     assert {one.name for one in data.iterdir()} == {*FOREIGN, data_name(1, "csv")}
+
+
+def test_files_of_manifests_that_are_gone_are_strays() -> None:
+    """One with a dot may be of a relay that now writes, and one of another program is not ours."""
+    names = [listed(7).name, listed(6).name, listed(5).name, listed(8).staged, "000000000007 (copy).csv"]
+    assert strays(names, 5) == [listed(6).name, listed(7).name]
+
+
+def test_rows_that_are_sent_again_stand_once_after_manifests_went_back(place: Path) -> None:
+    """Two epochs become one file, and those that they had are gone. Readers of the data folder see each row once."""
+    path = place / "kept"
+    rule = Outboxed(place, {"files": {"path": str(path), "format": "json"}})
+    for n in range(4):
+        rule.epoch([event(1, n=n)])
+        assert rule.relays.ship().code == 0
+    for number in (3, 4):
+        (path / "manifests" / manifest_name(number)).unlink()
+    assert rule.relays.ship().code == 3
+    assert len(list((path / "data").iterdir())) == 4, "the manifests may still be restored"
+    rule.relays.killed_at("relay.sent", "--target", rule.sink.label, "--resend")
+    assert rule.relays.ship("--target", rule.sink.label, "--resend").code == 0
+    lines = [line for file in sorted((path / "data").glob("[!.]*")) for line in file.read_text().splitlines()]
+    assert [json.loads(line)["n"] for line in lines] == [0, 1, 2, 3]
 
 
 def test_a_manifest_is_put_once(tmp_path: Path) -> None:

@@ -98,6 +98,12 @@ class Move:
     to: str | None
 
 
+def strays(names: Collection[str], newest: int) -> list[str]:
+    """The named data files above the newest manifest's number: of manifests that somebody took away."""
+    found = ((name, _parsed(name)) for name in sorted(names))
+    return [name for name, one in found if one is not None and one[0] > newest and not one[1]]
+
+
 def moves(names: Collection[str], newest: Manifest, listed: Collection[Listed]) -> Iterator[Move]:
     """What a relay tidies up in the data folder. `names`: of its files; `listed`: of manifests that still count. Files
     of other programs stay.

@@ -17,6 +17,7 @@ from floodmark.core.relay.manifests import (
     moves,
     numbers_in,
     staged_in,
+    strays,
 )
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import Fenced, LedgerBroken, Refused, TableBroken
@@ -90,6 +91,14 @@ class Folder:
                     self.place.remove(f"{DATA}/{move.name}")
                 else:
                     self.place.rename(f"{DATA}/{move.name}", f"{DATA}/{move.to}")
+
+    def clear(self) -> None:
+        """Remove data files of manifests that are gone. Names come first: a file has one once its manifest is there."""
+        names = self.place.names(DATA)
+        newest = self.newest()
+        for name in strays(names, newest.number) if newest else ():
+            with suppress(FileNotFoundError):
+                self.place.remove(f"{DATA}/{name}")
 
     def files(self) -> list[DataFile]:
         """Those that count, the oldest first. Raises Refused without a manifest, TableBroken if one is missing."""

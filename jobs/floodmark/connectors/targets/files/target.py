@@ -32,6 +32,7 @@ class FilesTarget(Target):
     def __init__(self, address: str, options: WrittenFolder):
         self.address, self._kind, self.holds_all = address, options.format, options.format == "parquet"
         self._folder = Folder(address, options.place)
+        self._accepts = False
 
     # --- The position
 
@@ -39,6 +40,9 @@ class FilesTarget(Target):
         """A volume that is not mounted leaves an empty folder, or none."""
         with self._faults():
             return self._folder.newest() is None and self._folder.place.foreign() is None
+
+    def accept(self) -> None:
+        self._accepts = True
 
     def claim(self, owner: str, layout: Layout) -> Position:
         with self._faults():
@@ -78,6 +82,8 @@ class FilesTarget(Target):
             files = self._write(number, operations[empties or 0 :], layout)
             first = before.first if empties is None else number
             made = Manifest(number, first, upto, files, text_of(layout.columns), _now())
+            if self._accepts:  # once the rows are read, and before they count
+                self._folder.clear()
             self._folder.put(made, sent)
             self._folder.tidy(made)
 
