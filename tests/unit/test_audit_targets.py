@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,13 @@ FIRST, SECOND = [("a", 1), ("b", 2)], [("c", 3)]
 class Holding:
     position: Mapping[str, Any] | None
     held: list[tuple[str, int]]
+    damaged: Sequence[str] = ()
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         yield from batch(self.held).to_batches()
+
+    def damage(self) -> Iterator[str]:
+        yield from self.damaged
 
 
 def batch(rows: list[tuple[str, int]]) -> pa.Table:
@@ -41,7 +45,9 @@ def row(seq: int, generation: int, epoch: int, **body: Any) -> Row:
     )
 
 
-def found(place: Path, held: list[tuple[str, int]], qos: int = 2, on_reset: str = "empty") -> list[str]:
+def found(
+    place: Path, held: list[tuple[str, int]], qos: int = 2, on_reset: str = "empty", damaged: Sequence[str] = ()
+) -> list[str]:
     """The findings on a rule that wrote FIRST, was reset, and wrote SECOND."""
     for rows in (FIRST, SECOND):
         write_deltalake(str(place), batch(rows), mode="append")
@@ -56,7 +62,7 @@ def found(place: Path, held: list[tuple[str, int]], qos: int = 2, on_reset: str 
     position = {"ledger": LEDGER, "generation": 2, "token": "t", "epoch": 1, "seq": last.seq, "hash": last.hash}
     sink = {"address": ADDRESS, "qos": qos}
     log, none = read_table(str(place)), read_table(str(place / "undelivered"))
-    books, holding = Books(rows, log, [none]), Holding(position, held)
+    books, holding = Books(rows, log, [none]), Holding(position, held, damaged)
     return [one.what for one in TargetCheck(TABLE, sink, LEDGER, lambda _: holding, lambda: books).findings({}, {})]
 
 
@@ -75,6 +81,10 @@ def found(place: Path, held: list[tuple[str, int]], qos: int = 2, on_reset: str 
 )
 def test_each_qos_is_held_to_its_promise(place: Path, qos: int, held: list[tuple[str, int]], good: bool) -> None:
     assert (found(place, held, qos) == []) is good
+
+
+def test_what_a_target_tells_by_itself_is_broken_whatever_its_rows_are(place: Path) -> None:
+    assert found(place, SECOND, damaged=["it holds a changed file"]) == ["it holds a changed file"]
 
 
 def test_a_reset_leaves_rows_where_the_sink_says_so(place: Path) -> None:
@@ -180,6 +190,9 @@ class Now:
             self._target.epoch()
             self._target.at = len(self._target.rows)
         yield from batch(self._target.held()).to_batches()
+
+    def damage(self) -> Iterator[str]:
+        return iter(())
 
 
 def test_a_position_that_is_newer_than_the_ledger_was_is_one_of_it(place: Path) -> None:

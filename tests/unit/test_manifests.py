@@ -32,6 +32,7 @@ from floodmark.core.relay.manifests import (
     numbers_in,
     staged_name,
     strays,
+    unlisted,
 )
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.rule import load_rule
@@ -103,6 +104,44 @@ def test_files_of_manifests_that_are_gone_are_strays() -> None:
     """One with a dot may be of a relay that now writes, and one of another program is not ours."""
     names = [listed(7).name, listed(6).name, listed(5).name, listed(8).staged, "000000000007 (copy).csv"]
     assert strays(names, 5) == [listed(6).name, listed(7).name]
+
+
+def test_files_that_no_manifest_lists() -> None:
+    """Neither what a relay now writes or soon removes, nor what programs that read folders leave out."""
+    mine = ["000000000005 (copy).csv", data_name(5, "json"), listed(9).name, "more.csv"]
+    names = [*mine, listed(5).name, listed(2).name, listed(6).staged, "_SUCCESS", ".swp"]
+    assert unlisted(names, 3, [listed(5), listed(6)]) == sorted(mine)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
+def test_the_audit_names_what_somebody_did_to_data_files(
+    place: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    path = place / "kept"
+    rule = Outboxed(place, {"files": {"path": str(path), "format": kind}})
+    for n in (1, 2):
+        rule.epoch([event(1, n=n)])
+        assert rule.relays.ship().code == 0
+    file, (staged,) = path / "data" / data_name(2, kind), Folder("files:///x", str(path)).manifest(2).files
+    raw = file.read_bytes()
+    file.rename(file.with_name(staged.staged))
+    (path / "data" / staged_name(3, "0a1b2c3d", kind)).write_text("of a relay that now writes")
+    assert rule.certified() == ([], {})
+    file.with_name(staged.staged).rename(file)
+    for changed in (raw[:-5], raw + raw, b"", raw[:-1] + bytes([raw[-1] ^ 1])):
+        file.write_bytes(changed)
+        ((said,), _) = rule.certified()
+        assert f"it holds a changed file data/{file.name}: expected {len(raw)} bytes with the SHA-256" in said
+    file.unlink()
+    assert "it lacks a file: sink kept: expected the file 000000000002" in rule.certified()[0][0]
+    for copy in (f"000000000002 (copy).{kind}", data_name(9, kind)):
+        file.write_bytes(raw)
+        shutil.copy(file, file.with_name(copy))
+        assert rule.certified()[0] == [
+            f"it holds a file in data that no manifest lists, such as {copy}, whose rows readers of data see"
+        ]
+        file.with_name(copy).unlink()
+    assert rule.certified() == ([], {})
 
 
 def test_rows_that_are_sent_again_stand_once_after_manifests_went_back(place: Path) -> None:

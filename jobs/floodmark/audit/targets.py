@@ -34,11 +34,15 @@ UNDER_WAY = (
 
 
 class Held(Protocol):
-    """What a target has: its position by POSITION (None: it has none), and its rows with the outbox's columns."""
+    """What a target has: its position by POSITION (None: it has none), and its rows with the outbox's columns.
+
+    damage: what others did to it, if it can tell without its rows.
+    """
 
     @property
     def position(self) -> Mapping[str, Any] | None: ...
     def rows(self) -> Iterator[pa.RecordBatch]: ...
+    def damage(self) -> Iterator[str]: ...
 
 
 Targets = Callable[[Sink], Held]
@@ -96,7 +100,9 @@ class TargetCheck:
         try:
             found = delivered_by(self.table, books.rows, int(position["seq"]))
             ahead = len(found.behind)
-            lacks, whats = self._compared(held, books, found)
+            whats = list(held.damage())
+            if not whats:
+                lacks, whats = self._compared(held, books, found)
             told += [Finding("broken", what, table=self.table) for what in whats]
             if told and is_under_way(self.sink, found):
                 raise Undecided(UNDER_WAY)

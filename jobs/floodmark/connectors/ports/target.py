@@ -135,6 +135,10 @@ class Target(Protocol):
         """All rows that it holds, in the layout's columns."""
         ...
 
+    def damage(self) -> Iterator[str]:
+        """For the audit: what others surely did to it, whatever rows it holds."""
+        return iter(())
+
     def close(self) -> None:
         """Leave no connection open."""
         ...

@@ -31,6 +31,11 @@ class HeldBy:
         with closing(target_of(self.sink, self.folder)) as target:
             yield from target.read_back(layout_of(self.sink, self.folder))
 
+    def damage(self) -> Iterator[str]:
+        """What others did to it, if it can tell without its rows."""
+        with closing(target_of(self.sink, self.folder)) as target:
+            yield from target.damage()
+
 
 def held_by(home: Home, said: Mapping[str, Any]) -> HeldBy:
     """Of the sink that a rule's text describes. Raises what the target raises."""

@@ -90,6 +90,14 @@ def _parsed(name: str) -> tuple[int, bool] | None:
     return None if found is None else (int(found[1] or found[2]), found[1] is None)
 
 
+def unlisted(names: Collection[str], first: int, listed: Collection[Listed]) -> list[str]:
+    """Of all data files, those that readers of the folder see and no manifest has. `first`: see `Manifest`; relays
+    remove older ones."""
+    known, older = {one.name for one in listed}, range(first)
+    found = ((name, _parsed(name)) for name in sorted(names) if name not in known and not name.startswith((".", "_")))
+    return [name for name, one in found if one is None or one[0] not in older]
+
+
 @dataclass(frozen=True)
 class Move:
     """What is to be done with a file of the data folder: rename it to `to`; None: remove it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from floodmark.connectors.targets.files.places import place_at
@@ -18,6 +19,7 @@ from floodmark.core.relay.manifests import (
     numbers_in,
     staged_in,
     strays,
+    unlisted,
 )
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import Fenced, LedgerBroken, Refused, TableBroken
@@ -107,17 +109,53 @@ class Folder:
                 self.place.whole(path), one.rows, one.bytes, one.sha256,
                 manifest.position.generation, manifest.position.epoch, manifest.schema,
             )
-            for path, manifest, one in self._counted()
+            for path, manifest, one in self._counted(self._there())
         ]  # fmt: skip
 
     def paths(self) -> list[str]:
         """Of the same files, below the folder. Raises as `files`."""
-        return [path for path, _, _ in self._counted()]
+        return [path for path, _, _ in self._counted(self._there())]
 
-    def _counted(self) -> Iterator[tuple[str, Manifest, Listed]]:
+    def damage(self) -> Iterator[str]:
+        """What readers of the data get otherwise than the manifests say. Names come first, as in `clear`."""
+        names = self.place.names(DATA)
+        newest, listed = self._there(), list[Listed]()
+        try:
+            for path, manifest, one in self._counted(newest):
+                listed.append(one)
+                yield from self._changed(path, manifest, one)
+        except (LedgerBroken, TableBroken) as fault:
+            yield f"it lacks a file: {fault}"
+            return
+        more = unlisted(names, newest.first, listed)
+        if more:
+            files = f"{len(more)} files" if len(more) > 1 else "a file"
+            problem = f"it holds {files} in {DATA} that no manifest lists, such as {more[0]}"
+            yield f"{problem}, whose rows readers of {DATA} see"
+
+    def _changed(self, path: str, manifest: Manifest, one: Listed) -> Iterator[str]:
+        expected, found = (one.bytes, one.sha256), self._sum(path)
+        if found != expected:
+            words = [f"{size} bytes with the SHA-256 {digest[:16]}…" for size, digest in (expected, found)]
+            problem = f"it holds a changed file {path}: expected {words[0]} by {manifest.name}, found {words[1]}"
+            yield f"{problem}. Restore the file"
+
+    def _sum(self, path: str) -> tuple[int, str]:
+        """Bytes and SHA-256 of a file."""
+        size, found = 0, sha256()
+        with self.place.opened(path) as file:
+            while part := file.read(1 << 20):
+                size += len(part)
+                found.update(part)
+        return size, found.hexdigest()
+
+    def _there(self) -> Manifest:
         newest = self.newest()
         if newest is None:
             raise Refused(about_sink(self._address, "expected a folder that a rule delivers to, found no manifest"))
+        return newest
+
+    def _counted(self, newest: Manifest) -> Iterator[tuple[str, Manifest, Listed]]:
         for number in range(newest.first, newest.number + 1):
             manifest = self.manifest(number)
             yield from ((self._path(manifest, one), manifest, one) for one in manifest.files)

@@ -116,6 +116,10 @@ class FilesTarget(Target):
                 with self._folder.place.opened(path) as file:
                     yield from read(file, path.rpartition(".")[2], layout.columns)
 
+    def damage(self) -> Iterator[str]:
+        with self._faults():
+            yield from self._folder.damage()
+
     @contextmanager
     def _faults(self) -> Iterator[None]:
         try:
