@@ -35,6 +35,9 @@ class Holding:
     def damage(self) -> Any:
         return iter(())
 
+    def expired(self) -> int:
+        return 0
+
 
 def row(seq: int, generation: int, epoch: int, **body: Any) -> Row:
     text = json.dumps({"tables": {}, **body})

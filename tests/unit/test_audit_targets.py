@@ -27,12 +27,16 @@ class Holding:
     position: Mapping[str, Any] | None
     held: list[tuple[str, int]]
     damaged: Sequence[str] = ()
+    gone: int = 0
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         yield from batch(self.held).to_batches()
 
     def damage(self) -> Iterator[str]:
         yield from self.damaged
+
+    def expired(self) -> int:
+        return self.gone
 
 
 def batch(rows: list[tuple[str, int]]) -> pa.Table:
@@ -46,8 +50,9 @@ def row(seq: int, generation: int, epoch: int, **body: Any) -> Row:
 
 
 def found(
-    place: Path, held: list[tuple[str, int]], qos: int = 2, on_reset: str = "empty", damaged: Sequence[str] = ()
-) -> list[str]:
+    place: Path, held: list[tuple[str, int]], qos: int = 2, on_reset: str = "empty", damaged: Sequence[str] = (),
+    gone: int = 0,
+) -> list[str]:  # fmt: skip
     """The findings on a rule that wrote FIRST, was reset, and wrote SECOND."""
     for rows in (FIRST, SECOND):
         write_deltalake(str(place), batch(rows), mode="append")
@@ -62,7 +67,7 @@ def found(
     position = {"ledger": LEDGER, "generation": 2, "token": "t", "epoch": 1, "seq": last.seq, "hash": last.hash}
     sink = {"address": ADDRESS, "qos": qos}
     log, none = read_table(str(place)), read_table(str(place / "undelivered"))
-    books, holding = Books(rows, log, [none]), Holding(position, held, damaged)
+    books, holding = Books(rows, log, [none]), Holding(position, held, damaged, gone)
     return [one.what for one in TargetCheck(TABLE, sink, LEDGER, lambda _: holding, lambda: books).findings({}, {})]
 
 
@@ -85,6 +90,26 @@ def test_each_qos_is_held_to_its_promise(place: Path, qos: int, held: list[tuple
 
 def test_what_a_target_tells_by_itself_is_broken_whatever_its_rows_are(place: Path) -> None:
     assert found(place, SECOND, damaged=["it holds a changed file"]) == ["it holds a changed file"]
+
+
+@pytest.mark.parametrize(
+    ("held", "gone", "said"),
+    [
+        ([*FIRST, *SECOND], 2, []),
+        ([FIRST[1], *SECOND], 1, ["1 missing rows cannot be compared: the topic's retention removed 1 records"]),
+        (SECOND, 2, ["2 missing rows cannot be compared: the topic's retention removed 2 records"]),
+        (SECOND, 1, ["it holds other rows than its outbox says: 2 missing"]),
+        ([("b", 3), *SECOND], 2, ["it holds other rows than its outbox says: 2 missing, 1 too many"]),
+        ([*FIRST, *SECOND, *SECOND], 2, ["it holds other rows than its outbox says: 0 missing, 1 too many"]),
+    ],
+)
+def test_rows_that_a_topics_retention_may_have_removed_are_not_judged(
+    place: Path, held: list[tuple[str, int]], gone: int, said: list[str]
+) -> None:
+    """A changed row is too many, and more cannot be missing than was removed."""
+    told = found(place, held, on_reset="keep", gone=gone)
+    assert len(told) == len(said)
+    assert all(what.startswith(words) for what, words in zip(told, said, strict=True))
 
 
 def test_a_reset_leaves_rows_where_the_sink_says_so(place: Path) -> None:
@@ -141,6 +166,7 @@ class Shipping:
     ships: Callable[[int], bool]  # by how often it was asked already
     kind: str = "postgres"
     qos: int = 2
+    gone: int = 0
     key: tuple[str, ...] = ()
     asked: int = 0
     at: int = 1
@@ -193,6 +219,9 @@ class Now:
 
     def damage(self) -> Iterator[str]:
         return iter(())
+
+    def expired(self) -> int:
+        return self._target.gone
 
 
 def test_a_position_that_is_newer_than_the_ledger_was_is_one_of_it(place: Path) -> None:
@@ -279,20 +308,28 @@ def test_a_portion_that_was_lost_leaves_the_row_of_before(
 
 
 @pytest.mark.parametrize(
-    ("qos", "held", "verdicts"),
+    ("qos", "held", "gone", "verdicts"),
     [
-        (1, [1, 2], []),
-        (1, [1, 2, 2], ["unknown"]),
-        (1, [1], ["broken"]),
-        (0, [1], ["unknown"]),
-        (0, [], ["unknown"]),
-        (0, [1, 2, 2], ["broken"]),
-        (2, [1, 2, 2], ["broken"]),
-        (2, [], ["broken"]),
+        (1, [1, 2], 0, []),
+        (1, [1, 2, 2], 0, ["unknown"]),
+        (1, [1], 0, ["broken"]),
+        (0, [1], 0, ["unknown"]),
+        (0, [], 0, ["unknown"]),
+        (0, [1, 2, 2], 0, ["broken"]),
+        (2, [1, 2, 2], 0, ["broken"]),
+        (2, [], 0, ["broken"]),
+        (2, [2], 1, ["unknown"]),
+        (2, [], 2, ["unknown"]),
+        (2, [], 1, ["broken"]),
+        (2, [2, 3], 1, ["broken"]),
+        (2, [1, 2], 1, []),
+        (1, [2, 2], 1, ["unknown"]),  # doubled, and one removed
     ],
 )
-def test_sums_are_held_to_the_promise_of_their_qos(place: Path, qos: int, held: list[int], verdicts: list[str]) -> None:
-    target = Shipping(place, lambda _: False, qos=qos)
+def test_sums_are_held_to_the_promise_of_their_qos(
+    place: Path, qos: int, held: list[int], gone: int, verdicts: list[str]
+) -> None:
+    target = Shipping(place, lambda _: False, qos=qos, gone=gone)
     for _ in range(2):
         target.epoch()
     target.at = 3

@@ -10,9 +10,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
+from floodmark.connectors.ports.target import Layout
 from floodmark.connectors.sources.kafka.offsets import Ends, Topic
 from floodmark.connectors.targets.kafka import reading
+from floodmark.connectors.targets.kafka.markers import Cluster
+from floodmark.connectors.targets.kafka.options import WrittenTopic
 from floodmark.connectors.targets.kafka.reading import Blocked, CommittedReader
+from floodmark.connectors.targets.kafka.target import KafkaTarget
+from floodmark.core.text.ddl import columns_of
 from floodmark.errors import Refused
 
 RECORD = SimpleNamespace(error=lambda: None)
@@ -65,3 +70,13 @@ def test_a_login_that_may_not_read_is_answered_at_once(monkeypatch: pytest.Monke
     reader = reader_of([_failed(KafkaError.TOPIC_AUTHORIZATION_FAILED)], monkeypatch)
     with pytest.raises(Refused, match="topic rows: the login may not read it"):
         list(reader.to_end(1.5))
+
+
+@pytest.mark.parametrize(("key", "gone"), [((), 5), (("k",), 0)])
+def test_records_before_the_first_ones_have_expired(
+    key: tuple[str, ...], gone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those of a topic with a key, which keeps the newest of each."""
+    monkeypatch.setattr(Cluster, "topic", lambda *_: Topic("a", {0: Ends(2, 9), 1: Ends(3, 3), 2: Ends(0, 4)}))
+    target = KafkaTarget("kafka://shop/rows", WrittenTopic(connection="shop", topic="rows"))
+    assert target.expired(Layout(columns_of("k STRING"), key)) == gone

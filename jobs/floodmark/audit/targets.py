@@ -36,13 +36,15 @@ UNDER_WAY = (
 class Held(Protocol):
     """What a target has: its position by POSITION (None: it has none), and its rows with the outbox's columns.
 
-    damage: what others did to it, if it can tell without its rows.
+    damage: what others did to it, if it can tell without its rows. expired: how many rows, at most, it has dropped by
+    itself because they are old.
     """
 
     @property
     def position(self) -> Mapping[str, Any] | None: ...
     def rows(self) -> Iterator[pa.RecordBatch]: ...
     def damage(self) -> Iterator[str]: ...
+    def expired(self) -> int: ...
 
 
 Targets = Callable[[Sink], Held]
@@ -118,10 +120,12 @@ class TargetCheck:
                 "got all rows anew, by a reset or `floodmark backfill --all`"
             )
         then = as_shipped(self.sink, found.portions)
-        rows = list((held if then == self.sink else self.targets(then)).rows())
+        held = held if then == self.sink else self.targets(then)
+        rows = list(held.rows())
+        expired = held.expired()  # read last: it only grows
         columns = Columns(books.log.types)
         aside = aside_in(books.refused, columns)
-        whats = list(_differing(then, books.log, found.portions, rows, aside, columns))
+        whats = list(_differing(then, books.log, found.portions, rows, aside, columns, expired))
         return len(aside.undelivered(found.portions)), whats
 
     def _undecided(self, fault: Exception) -> Finding:
@@ -147,15 +151,16 @@ def _differing(
     found: Sequence[pa.RecordBatch],
     aside: Aside,
     columns: Columns,
+    expired: int,
 ) -> Iterator[str]:
-    """Rows that the target lacks, and rows that it has too much."""
+    """Rows that the target lacks, and rows that it has too much. expired: see `Held`."""
     lost = [one for portion in shipped for one in portion.again if one not in aside.places]
     if lost:
         seq, number = lost[0]
         yield f"it got rows again that it had not refused, such as row {number} of what row {seq} of the ledger has"
         return
     if not _can_replay(log, shipped):
-        yield from _by_sums(sink, shipped, found, aside)
+        yield from _by_sums(sink, shipped, found, aside, expired)
         return
     by = [one.backfill["column"] for one in shipped if one.backfill and one.backfill["column"]]
     replay = Replay(sink, log, aside, columns, by[0] if by else None)
@@ -170,7 +175,10 @@ def _differing(
     if qos == 0:  # a lost portion leaves what it was to replace
         lacking, more = 0, sum((there - replay.brought).values())
     doubled = sum(count for one, count in (there - wanted).items() if one in wanted)
-    if lacking or more - (doubled if qos == 1 else 0):
+    wrong = more - (doubled if qos == 1 else 0)
+    if not wrong and 0 < lacking <= expired:
+        raise _expired(lacking, expired)
+    if lacking or wrong:
         yield (
             f"it holds other rows than its outbox says: {lacking} missing, {more} too many, of which {doubled} are "
             "there more than once (a changed row is both missing and too many)"
@@ -185,7 +193,16 @@ def _can_replay(log: TableLog, shipped: Sequence[Portion]) -> bool:
     )
 
 
-def _by_sums(sink: Sink, shipped: Sequence[Portion], found: Sequence[pa.RecordBatch], aside: Aside) -> Iterator[str]:
+def _expired(lacking: int, expired: int) -> Undecided:
+    return Undecided(
+        f"{lacking} missing rows cannot be compared: the topic's retention removed {expired} records. All other rows "
+        "are those of its outbox"
+    )
+
+
+def _by_sums(
+    sink: Sink, shipped: Sequence[Portion], found: Sequence[pa.RecordBatch], aside: Aside, expired: int
+) -> Iterator[str]:
     """By the digests in the ledger alone, which add up: to the rows that it has, and those that it refused."""
     if sink.get("key") or any(one.backfill for one in shipped):
         raise Undecided("its rows cannot be compared: the outbox no longer has all of them (`outbox: {keep: ...}`)")
@@ -200,10 +217,15 @@ def _by_sums(sink: Sink, shipped: Sequence[Portion], found: Sequence[pa.RecordBa
             f"{qos} rows may {'be there more than once' if qos else 'be lost'} ({known['rows']} rows, found {count})"
         )
     if rows is None:
-        if known["rows"]:
-            yield f"it holds other rows than the ledger says ({known['rows']} rows, found 0)"
-        return
-    said = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
+        said = f"{known['rows']} rows, found 0" if known["rows"] else ""
+    else:
+        said = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
+    short = known["rows"] - count
+    if said and expired and 0 <= short <= expired and (short or qos == 1):
+        raise Undecided(
+            f"its rows cannot be compared: the topic's retention removed {expired} records, and the outbox no longer "
+            f"has all rows (`outbox: {{keep: ...}}`) ({known['rows']} rows, found {count})"
+        )
     if said and known["rows"] == count and len({one.generation for one in shipped}) > 1:
         raise Undecided(
             "its rows cannot be compared: a reset left them, and may have changed a column's type, and the outbox no "

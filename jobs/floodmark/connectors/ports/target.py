@@ -139,6 +139,10 @@ class Target(Protocol):
         """For the audit: what others surely did to it, whatever rows it holds."""
         return iter(())
 
+    def expired(self, layout: Layout) -> int:
+        """For the audit: how many rows, at most, it has dropped by itself because they are old."""
+        return 0
+
     def close(self) -> None:
         """Leave no connection open."""
         ...

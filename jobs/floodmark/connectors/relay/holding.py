@@ -36,6 +36,11 @@ class HeldBy:
         with closing(target_of(self.sink, self.folder)) as target:
             yield from target.damage()
 
+    def expired(self) -> int:
+        """How many rows, at most, it has dropped by itself because they are old."""
+        with closing(target_of(self.sink, self.folder)) as target:
+            return target.expired(layout_of(self.sink, self.folder))
+
 
 def held_by(home: Home, said: Mapping[str, Any]) -> HeldBy:
     """Of the sink that a rule's text describes. Raises what the target raises."""
