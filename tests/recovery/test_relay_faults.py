@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 from support.flow import event
+from support.forked import IMPATIENT
 from support.inbox import CLASSES
 from support.outboxed import Outboxed
 from support.postgres import Server, started
@@ -189,7 +190,38 @@ def test_a_deadlock_with_another_session_is_retried(
     shop.delivers_once(3, 4)
 
 
+def test_a_lock_that_somebody_holds_ends_the_relay_with_the_name_of_the_session(shop: Shop) -> None:
+    """Such as a terminal that was left open."""
+    shop.rule.epoch([event(1, "c", n=3)])
+    shop.rule.env = {**shop.rule.env, **IMPATIENT}
+    with shop.connect() as held:
+        held.execute("SET application_name = 'terminal'")
+        held.execute("BEGIN")
+        held.execute("LOCK TABLE rows IN SHARE MODE")
+        done = shop.rule.relays.ship()
+        held.execute("ROLLBACK")
+        session = f"process {held.info.backend_pid} (login airflow, terminal, idle in transaction, in a transaction"
+    assert done.code == 1
+    assert f"waited 3s for a lock that another session holds: {session}" in done.said
+    assert "for a lock that another session holds" in shop.rule.command("status")[1]
+    shop.delivers_once(1, 2, 3)
+
+
 # --- A stopped process
+
+
+def test_a_server_that_hangs_ends_the_relay(shop: Shop) -> None:
+    """The kernel stops all of its processes: its host still takes connections, and nobody answers."""
+    shop.rule.epoch([event(1, "c", n=3)])
+    shop.rule.env = {**shop.rule.env, **IMPATIENT}
+    with shop.rule.relays.stopped_at("relay.before") as relay:
+        with shop.server.stopped():
+            shop.rule.relays.go_on("relay.before")
+            assert wait_until(lambda: relay.poll() is not None, relay, 60.0)
+        said = relay.communicate()[0].decode()
+    assert relay.returncode == 1
+    assert "has not answered for 1 seconds, nor does it answer a new session" in said
+    shop.delivers_once(1, 2, 3)
 
 
 STORED = {"python": {"class": "stores:Store", "settings": {"path": "${SHOP_ROWS}"}}, "name": "stored"}

@@ -21,7 +21,8 @@ import pytest
 
 CHECKOUT = Path(__file__).parents[2]
 SOURCES = f"{CHECKOUT / 'jobs'}:{CHECKOUT / 'tests'}"
-# In the environment of a relay: it ends the session of a stopped relay after a second and a half, not fifteen.
+# In the environment of a relay: it ends the session of a stopped relay after a second and a half, not fifteen, and
+# gives up a lock, or a server that hangs, after seconds, not minutes.
 IMPATIENT = {"SUPPORT_IMPATIENT": "1"}
 IMPORTED = (
     "support.forked",
@@ -108,3 +109,5 @@ def _be_impatient() -> None:
     from floodmark.connectors.targets.postgres import sessions, target
 
     target.LOCK_WAIT, sessions.STOPPED_AFTER = "500ms", 1.0
+    target.LOCK_TIME = sessions.LOCK_TIME = "3s"
+    sessions.LOOK_EVERY, sessions.HANGS_AFTER = 0.5, 1.0

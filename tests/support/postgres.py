@@ -117,6 +117,21 @@ class Server:
         self.process.kill()
         self.process.wait()
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """All of its processes stand still meanwhile."""
+        assert self.process is not None
+        found = [self.process.pid]
+        os.kill(self.process.pid, signal.SIGSTOP)
+        found += _children(self.process.pid)
+        try:
+            for pid in found[1:]:
+                os.kill(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in found:
+                os.kill(pid, signal.SIGCONT)
+
 
 def _children(parent: int) -> list[int]:
     found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True)

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg import errors as pg
 
 from floodmark.connectors.ports.connections import connection
-from floodmark.connectors.sources.postgres.server.database import connect, settings_of
+from floodmark.connectors.sources.postgres.server.database import READING, WAIT, conninfo, set_up, settings_of
 from floodmark.core.application.connections import Connection
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import FloodmarkError, Refused, RunFailed
 
+if TYPE_CHECKING:
+    from psycopg.abc import PQGen
+
+T = TypeVar("T")
+LOCK_TIME = "2min"  # the longest wait for a lock that another session holds
+LOOK_EVERY = 30.0  # seconds without an answer, until another session looks whether the server still answers
+HANGS_AFTER = 120.0  # seconds in which it answers nobody
 SAYS = "floodmark relay "  # the name of a relay's session on the server, followed by the target
 STOPPED_AFTER = 10.0  # seconds in which a relay that works sends something
 _LOOK_EVERY = 0.5  # seconds
@@ -32,9 +40,94 @@ def is_of_rows(fault: psycopg.Error) -> bool:
     return isinstance(fault, _OF_ROWS) or state.startswith("P0") or is_own
 
 
-def connected(name: str, target: str) -> psycopg.Connection[Any]:
+class Session(psycopg.Connection[Any]):
+    """It waits as long as the server works, and not for one that hangs.
+
+    place: libpq's settings. blocked_by: the sessions that it waited for when it looked last, for people.
+    """
+
+    place: Mapping[str, str]
+    blocked_by = ""
+    _heard = 0.0
+
+    def wait(self, gen: PQGen[T], *args: Any, **more: Any) -> T:
+        self._heard = time.monotonic()
+        return super().wait(looking(gen, LOOK_EVERY, self._look), *args, **more)
+
+    def _look(self) -> None:
+        """Another session asks what this one waits for. Raises OperationalError if the server answers nobody."""
+        try:
+            with _Brief.connect(conninfo({**self.place, "host": self.info.host, "port": str(self.info.port)})) as other:
+                self.blocked_by = _blockers(other, self.info.backend_pid)
+        except (pg.ConnectionTimeout, _Silent) as fault:
+            if time.monotonic() - self._heard > HANGS_AFTER:
+                self.close()
+                raise psycopg.OperationalError(
+                    f"the server has not answered for {HANGS_AFTER:g} seconds, nor does it answer a new session"
+                ) from fault
+        except psycopg.Error:
+            self._heard = time.monotonic()  # a refusal is an answer
+        else:
+            self._heard = time.monotonic()
+
+
+class _Silent(psycopg.OperationalError):
+    """No answer in time."""
+
+
+class _Brief(psycopg.Connection[Any]):
+    """A session that waits no longer than a connection may take."""
+
+    def wait(self, gen: PQGen[T], *args: Any, **more: Any) -> T:
+        return super().wait(looking(gen, WAIT, self._end), *args, **more)
+
+    def _end(self) -> None:
+        self.close()
+        raise _Silent
+
+
+def looking(gen: PQGen[T], every: float, look: Callable[[], None]) -> Generator[Any, Any, T]:
+    """The driver's steps of a wait. `look`: called after so many seconds in which nothing came."""
+    due = time.monotonic() + every
+    try:
+        step = next(gen)
+        while True:
+            ready = yield step
+            if not ready and time.monotonic() > due:
+                look()
+                due = time.monotonic() + every
+            step = gen.send(ready)
+    except StopIteration as end:
+        found: T = end.value
+        return found
+
+
+def _blockers(session: psycopg.Connection[Any], pid: int) -> str:
+    """The sessions that hold what a session waits for. A state may be hidden from the login."""
+    found = session.execute(
+        "SELECT pid, usename, application_name, state, to_char(xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') "
+        "FROM pg_stat_activity WHERE pid = ANY(pg_blocking_pids(%s)) ORDER BY pid",
+        [pid],
+    ).fetchall()
+    return "; ".join(_named(*one) for one in found)
+
+
+def _named(pid: int, user: str | None, application: str | None, state: str | None, since: str | None) -> str:
+    facts = [user and f"login {user}", application, state, since and f"in a transaction since {since} UTC"]
+    return f"process {pid} ({', '.join(filter(None, facts))})"
+
+
+def connected(name: str, target: str) -> Session:
     """A session that commits only what is in a transaction."""
-    return connect(settings(connection(name)), application_name=f"{SAYS}{target}"[:63])
+    return _session(name, application_name=f"{SAYS}{target}"[:63])
+
+
+def _session(name: str, **more: str) -> Session:
+    place = settings(connection(name))
+    found = Session.connect(conninfo(place, **more), autocommit=True)
+    found.place = place
+    set_up(found, {**READING, "lock_timeout": LOCK_TIME})
+    return found
 
 
 def settings(one: Connection) -> dict[str, str]:
@@ -46,8 +139,10 @@ def settings(one: Connection) -> dict[str, str]:
     return {"keepalives_idle": "30", **settings_of(one)}
 
 
-def refused_or_failed(address: str, fault: psycopg.Error) -> FloodmarkError:
-    """The error for people: Refused if no retry can help."""
+def refused_or_failed(address: str, fault: psycopg.Error, blocked_by: str = "") -> FloodmarkError:
+    """The error for people: Refused if no retry can help. `blocked_by`: the sessions that hold a lock, if known."""
+    if isinstance(fault, pg.LockNotAvailable):
+        return _locked(address, blocked_by)
     said = " ".join(str(fault).split()).rstrip(".?")
     wrong = (
         (fault.sqlstate or "").startswith(_WRONG)
@@ -66,6 +161,12 @@ def refused_or_failed(address: str, fault: psycopg.Error) -> FloodmarkError:
     )
 
 
+def _locked(address: str, by: str) -> RunFailed:
+    problem = f"it waited {LOCK_TIME} for a lock that another session holds{by and ': '}{by}. End its transaction, "
+    problem += "such as by pg_terminate_backend(PROCESS), or wait for its end; what is committed stays in the outbox, "
+    return RunFailed(about_sink(address, f"{problem}and a retry ships it"))
+
+
 def of_row(fault: psycopg.Error) -> str:
     """What the server says of a row, or of a part of a statement."""
     diag = fault.diag
@@ -77,7 +178,7 @@ def end_stopped(name: str, target: str, mine: int) -> bool:
 
     `mine`: the process, on the server, of this relay's own session.
     """
-    with connect(settings(connection(name))) as session:
+    with _session(name) as session:
         begun, seen = time.monotonic(), None
         while time.monotonic() - begun < STOPPED_AFTER:
             now = _waiting(session, target, mine)

@@ -19,7 +19,15 @@ from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.targets.postgres import statements as sql
 from floodmark.connectors.targets.postgres.merging import MANY, Merging
 from floodmark.connectors.targets.postgres.reading import read
-from floodmark.connectors.targets.postgres.sessions import connected, end_stopped, is_of_rows, of_row, refused_or_failed
+from floodmark.connectors.targets.postgres.sessions import (
+    LOCK_TIME,
+    Session,
+    connected,
+    end_stopped,
+    is_of_rows,
+    of_row,
+    refused_or_failed,
+)
 from floodmark.connectors.targets.postgres.sifting import Sieve
 from floodmark.connectors.targets.postgres.table import PostgresTable
 from floodmark.connectors.targets.postgres.types import time_text
@@ -44,7 +52,7 @@ class PostgresTarget(Target):
     def __init__(self, address: str, options: WrittenPostgres):
         self.address, self._place, self._name = address, options.place, options.connection
         self._table = PostgresTable(address, options.place)
-        self._open: psycopg.Connection[Any] | None = None
+        self._open: Session | None = None
 
     @property
     def _schema(self) -> str:
@@ -149,7 +157,7 @@ class PostgresTarget(Target):
         """Lock the position's row; it must be the one that this relay has read."""
         session.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
         found = self._locked_position(session)
-        session.execute("SET LOCAL lock_timeout = 0")
+        session.execute(f"SET LOCAL lock_timeout = '{LOCK_TIME}'")
         if found is None:
             raise Refused(
                 about_sink(self.address, f"expected its position ({since.words}), found none: somebody removed it")
@@ -173,7 +181,11 @@ class PostgresTarget(Target):
                 ended = end_stopped(self._name, self._key, session.info.backend_pid)
                 if not ended and time.monotonic() > until:
                     raise RunFailed(
-                        about_sink(self.address, "another relay ships to it, and has for long; a retry checks again")
+                        about_sink(
+                            self.address,
+                            "another relay ships to it, or another transaction holds the row of its position in "
+                            f"{sql.POSITIONS}, and has for long; a retry checks again",
+                        )
                     ) from None
 
     def _perform(self, session: psycopg.Connection[Any], one: Operation, layout: Layout, merging: Merging) -> None:
@@ -237,7 +249,7 @@ class PostgresTarget(Target):
                 if session.info.transaction_status != TransactionStatus.INTRANS:
                     raise RunFailed(about_sink(self.address, "its transaction failed, and has no effect; ship again"))
 
-    def _session(self) -> psycopg.Connection[Any]:
+    def _session(self) -> Session:
         if self._open is None or self._open.closed:
             self._open = connected(self._name, self._key)
         return self._open
@@ -249,8 +261,9 @@ class PostgresTarget(Target):
         except FloodmarkError:
             raise
         except psycopg.Error as fault:
+            blocked_by = self._open.blocked_by if self._open else ""
             self.close()
-            raise refused_or_failed(self.address, fault) from fault
+            raise refused_or_failed(self.address, fault, blocked_by) from fault
 
     def close(self) -> None:
         if self._open is not None:

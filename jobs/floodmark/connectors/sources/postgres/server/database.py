@@ -31,7 +31,7 @@ _OTHERS = (
 _LIMITS = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0", "idle_session_timeout": "0",
            "lock_timeout": "0", "transaction_timeout": "0"}  # fmt: skip
 _SINCE = {"idle_session_timeout": 140_000, "transaction_timeout": 170_000}  # versions of the server
-_SETTINGS = {**PRINTED, "default_transaction_read_only": "off"}
+READING = {**PRINTED, **_LIMITS, "default_transaction_read_only": "off"}
 
 
 def settings_of(connection: Connection) -> dict[str, str]:
@@ -98,12 +98,21 @@ def connect(settings: Mapping[str, str], **more: str) -> psycopg.Connection[Any]
     """A connection whose sessions print values as `values` reads them. Raises psycopg's errors."""
     import psycopg
 
-    said = {"connect_timeout": str(WAIT), **settings, "application_name": "floodmark", **more}
-    connection = psycopg.connect(psycopg.conninfo.make_conninfo("", **said), autocommit=True)
-    wanted = {**_SETTINGS, **_LIMITS}
+    connection = psycopg.connect(conninfo(settings, **more), autocommit=True)
+    set_up(connection, READING)
+    return connection
+
+
+def conninfo(settings: Mapping[str, str], **more: str) -> str:
+    from psycopg.conninfo import make_conninfo
+
+    return make_conninfo("", **{"connect_timeout": str(WAIT), **settings, "application_name": "floodmark", **more})
+
+
+def set_up(connection: psycopg.Connection[Any], wanted: Mapping[str, str]) -> None:
+    """Give the session those of the settings that its server knows."""
     known = _known_settings(connection.info.server_version, wanted)
     connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in known.items()).encode())
-    return connection
 
 
 def _known_settings(version: int, wanted: Mapping[str, str]) -> dict[str, str]:
