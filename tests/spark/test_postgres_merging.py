@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -75,6 +76,9 @@ class Merged:
             server.run(f"CREATE TABLE {self.table} ({made})")
         server.run(also.format(self.table))
         self._target = PostgresTarget("shop", WrittenPostgres(connection="shop", table=self.table))
+        self.claim()
+
+    def claim(self) -> None:
         self._target.claim("owner", self.layout)
 
     def send(self, rows: Sequence[tuple[tuple[Any, ...], bool]], whole: bool = False, empties: bool = False) -> None:
@@ -322,3 +326,49 @@ def test_an_index_of_somebody_stays_whatever_the_key(server: Server, place: Path
     with pytest.raises(InputFault, match="duplicate key"):
         merged.send([(("a", 1, 1), False), (("a", 2, 2), False)], empties=True)
     assert merged.uniques() == ["k"]
+
+
+PARTED = "CREATE TABLE {0} (k text, n int, v int) PARTITION BY LIST (k); CREATE TABLE {0}_a PARTITION OF {0} DEFAULT"
+FOREIGN = (
+    "DROP FOREIGN DATA WRAPPER IF EXISTS others CASCADE; CREATE FOREIGN DATA WRAPPER others; CREATE SERVER other "
+    "FOREIGN DATA WRAPPER others; CREATE FOREIGN TABLE {0}{1} SERVER other"
+)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("CREATE UNLOGGED TABLE {0} (k text, n int, v int)", "{0}, which a crash of the server empties: ALTER TABLE"),
+        (PARTED.replace("E TABLE {0}_a", "E UNLOGGED TABLE {0}_a"), "{0}_a, which a crash of the server empties"),
+        ("CREATE VIEW {0} AS SELECT k, n, v FROM (VALUES ('a', 1, 1)) t (k, n, v) WHERE false", "a view, {0}: name"),
+        ("CREATE MATERIALIZED VIEW {0} AS SELECT 'a' AS k, 1 AS n, 1 AS v WHERE false", "a materialized view, {0}"),
+        (FOREIGN.replace("{1}", " (k text, n int, v int)"), "a foreign table, {0}"),
+        (PARTED.partition(";")[0] + ";" + FOREIGN.replace("{1}", "_a PARTITION OF {0} DEFAULT"), "table, {0}_a"),
+    ],
+)
+def test_a_table_that_does_not_last_with_the_position_is_refused(
+    server: Server, place: Path, made: str, said: str
+) -> None:
+    with pytest.raises(
+        Refused, match=re.escape("expected a table that lasts, found ") + f".*{said.format(name(place))}"
+    ):
+        Merged(server, place.name, "", None, also=made, key=())
+
+
+def name(place: Path) -> str:
+    """Of the table of `Merged`."""
+    return f"t{place.name}"
+
+
+def test_partitions_that_last_are_taken_over(server: Server, place: Path) -> None:
+    merged = Merged(server, place.name, "", None, also=PARTED, key=())
+    merged.send([(("a", 1, 1), False)])
+    assert merged.rows() == {("a", 1, 1)}
+
+
+def test_a_table_that_is_unlogged_later_is_refused_though_nothing_is_sent(server: Server, place: Path) -> None:
+    merged = Merged(server, place.name, "", None)
+    merged.claim()
+    server.run(f"ALTER TABLE {merged.table} SET UNLOGGED")
+    with pytest.raises(Refused, match=rf"ALTER TABLE {merged.table} SET LOGGED"):
+        merged.claim()

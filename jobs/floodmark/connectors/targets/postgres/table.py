@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from floodmark.connectors.ports.target import Layout
 
 
+# What is no table: the server writes it elsewhere, or not within the transaction.
+_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index",
+          "I": "an index", "c": "a type"}  # fmt: skip
+_PARTS = """
+SELECT c.oid::regclass::text, c.relkind::text, c.relpersistence::text FROM pg_class c
+WHERE c.oid = to_regclass(%(table)s) OR c.oid IN (SELECT relid FROM pg_partition_tree(to_regclass(%(table)s)))
+ORDER BY c.oid"""
+
+
 class PostgresTable:
     """`place`: schema and name."""
 
@@ -42,6 +51,7 @@ class PostgresTable:
         there = self.columns(session)
         if not there:
             raise Refused(about_sink(self._address, "expected the table, found none: somebody removed it. Restore it"))
+        self.check_lasts(session)
         missing = [one for one in layout.columns if one.name not in there]
         if missing and layout.adds_columns:
             session.execute(sql.new_columns(self._place, missing))
@@ -56,6 +66,19 @@ class PostgresTable:
         names = {one.name for one in layout.columns}
         for name in (name for name, (_, needed) in there.items() if needed and name not in names):
             raise self._wrong("no other column that must have a value", name, "give it a default")
+
+    def check_lasts(self, session: psycopg.Connection[Any]) -> None:
+        """Raise Refused unless rows and position last together: in a table, or partitions, that no crash empties."""
+        for name, kind, lasts in session.execute(_PARTS, {"table": sql.quoted(*self._place)}).fetchall():
+            if kind not in ("r", "p"):
+                found, mend = f"{_KINDS.get(kind, 'something else')}, {name}", "name another one"
+            elif kind == "r" and lasts == "u":
+                found, mend = f"{name}, which a crash of the server empties", f"ALTER TABLE {name} SET LOGGED"
+            elif kind == "r" and lasts != "p":
+                found, mend = f"the temporary {name}", "name another one"
+            else:
+                continue
+            raise Refused(about_sink(self._address, f"expected a table that lasts, found {found}: {mend}"))
 
     def check_names(self, layout: Layout) -> None:
         """Raise WrongColumn for a name that the server would cut off."""

@@ -68,6 +68,7 @@ class PostgresTarget(Target):
     def claim(self, owner: str, layout: Layout) -> Position:
         found = self.position()
         if found is not None:
+            self._look_at_table(found, owner)
             return found
         with self._transaction() as session:
             session.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [f"floodmark {self._key}"])
@@ -79,6 +80,12 @@ class PostgresTarget(Target):
                 session.execute(sql.first_position(self._schema), [self._key, *_values(found)])
         return found
 
+    def _look_at_table(self, found: Position, owner: str) -> None:
+        """Raise Refused unless the table is as it has to be, also if there is nothing to ship."""
+        if found.ledger == owner:
+            with self._transaction() as session:
+                self._table.check_lasts(session)
+
     def _make(self, session: psycopg.Connection[Any], owner: str, layout: Layout) -> None:
         if self._table.columns(session):
             self._take_over(session, owner, layout)
@@ -88,6 +95,7 @@ class PostgresTarget(Target):
         self._table.make_key(session, layout.key)
 
     def _take_over(self, session: psycopg.Connection[Any], owner: str, layout: Layout) -> None:
+        self._table.check_lasts(session)
         if session.execute(sql.first_row(self._place)).fetchone():
             raise NotOwned(
                 about_sink(
