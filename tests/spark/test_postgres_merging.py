@@ -372,3 +372,64 @@ def test_a_table_that_is_unlogged_later_is_refused_though_nothing_is_sent(server
     server.run(f"ALTER TABLE {merged.table} SET UNLOGGED")
     with pytest.raises(Refused, match=rf"ALTER TABLE {merged.table} SET LOGGED"):
         merged.claim()
+
+
+SWALLOW = (
+    "CREATE FUNCTION swallow_{0}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF coalesce(NEW.n, OLD.n) = 3 THEN "
+    "RETURN NULL; END IF; IF TG_OP = 'DELETE' THEN RETURN OLD; END IF; RETURN NEW; END $$; "
+    "CREATE TRIGGER swallow BEFORE INSERT OR UPDATE OR DELETE ON {0} FOR EACH ROW EXECUTE FUNCTION swallow_{0}()"
+)
+MADE, KEYED = "k text, n int, v int", "k text, n int, v int, UNIQUE (k)"
+
+
+@pytest.mark.parametrize(
+    ("made", "also", "key"),
+    [
+        (MADE, SWALLOW, ()),
+        (KEYED, SWALLOW, ("k",)),
+        (KEYED, "CREATE RULE no AS ON INSERT TO {0} WHERE NEW.n = 3 DO INSTEAD NOTHING", ("k",)),
+        (KEYED, "CREATE RULE no AS ON INSERT TO {0} DO INSTEAD NOTHING", ("k",)),
+        ("", PARTED + "; " + SWALLOW.replace("ON {0} FOR", "ON {0}_a FOR"), ()),
+        ("", PARTED.replace("v int)", "v int, UNIQUE (k))") + "; " + SWALLOW.replace("ON {0} F", "ON {0}_a F"), ("k",)),
+    ],
+)
+def test_a_row_that_the_table_leaves_out_is_refused(
+    server: Server, place: Path, made: str, also: str, key: tuple[str, ...]
+) -> None:
+    merged = Merged(server, place.name, made, None, also="SELECT 1" if made else also, key=key)
+    merged.send([(("a", 1, 1), False)])
+    server.run(also.format(merged.table) if made else "SELECT 1")
+    with pytest.raises(InputFault, match=r"a trigger or a rule of the table left out 1 of \d rows"):
+        merged.send([(("c", 3, 1), False)])
+    assert merged.rows() == {("a", 1, 1)}
+
+
+@pytest.mark.parametrize(("row", "gone"), [(("c", 4, 1), False), (("c", 3, 1), True)])
+def test_a_change_that_the_table_leaves_out_is_refused(
+    server: Server, place: Path, row: tuple[Any, ...], gone: bool
+) -> None:
+    swallow = SWALLOW.replace("coalesce(NEW.n, OLD.n)", "OLD.n")
+    merged = Merged(server, place.name, KEYED, None)
+    merged.send([(("a", 1, 1), False), (("c", 3, 1), False)])
+    server.run(swallow.format(merged.table))
+    merged.send([(("a", 2, 1), False)])
+    with pytest.raises(InputFault, match="left out 1 of 1 rows"):
+        merged.send([(row, gone)])
+    merged.send([(("a", 1, 1), True), (("b", 3, 1), False)])
+    assert merged.rows() == {("b", 3, 1), ("c", 3, 1)}
+
+
+def test_an_older_row_is_not_left_out_by_the_table(server: Server, place: Path) -> None:
+    merged = Merged(server, place.name, KEYED, "n", also=SWALLOW)
+    merged.send([(("a", 2, 1), False)])
+    merged.send([(("a", 1, 1), False), (("b", 1, 1), False)])
+    assert merged.rows() == {("a", 2, 1), ("b", 1, 1)}
+
+
+def test_rows_that_a_reset_cannot_take_away_are_named(server: Server, place: Path) -> None:
+    merged = Merged(server, place.name, MADE, None, key=())
+    merged.send([(("a", 3, 1), False)])
+    server.run(SWALLOW.format(merged.table))
+    with pytest.raises(Refused, match="a trigger or a rule of the table keeps them"):
+        merged.send([(("b", 1, 1), False)], empties=True)
+    assert merged.rows() == {("a", 3, 1)}

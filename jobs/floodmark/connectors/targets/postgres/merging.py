@@ -6,6 +6,8 @@ there, this is taken back, and the rows are staged and merged.
 Rows of a table that only the relay changes go in by one statement, which looks each key up in the unique index. Where
 others have a say in it (triggers, columns of their own, a key that is checked later), rows that are there are changed
 first, and the others added. So no trigger for new rows, and no sequence, sees a row that is there already.
+
+A trigger or a rule may leave a row out, without an error: rows are then counted.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from floodmark.connectors.targets.postgres import statements as sql
-from floodmark.connectors.targets.postgres.sessions import is_of_rows
+from floodmark.connectors.targets.postgres.sessions import Swallowed, is_of_rows
 from floodmark.connectors.targets.postgres.writing import copy_rows
 
 if TYPE_CHECKING:
@@ -39,6 +41,10 @@ class Merging:
     @cached_property
     def _alone(self) -> bool:
         return self._table.is_ours_alone(self._session, self._layout)
+
+    @cached_property
+    def _counts(self) -> bool:
+        return self._table.may_swallow(self._session)
 
     def add_new(self, rows: Callable[[], Iterable[pa.RecordBatch]]) -> bool:
         """Add rows whose keys are all new; False, and no row is added, if one is not or the table refuses a row."""
@@ -78,7 +84,7 @@ class Merging:
             self._session.execute(f"ANALYZE {sql.STAGED}")
         for nulls in (False, True)[: 1 + has_nulls]:
             if has_gone:
-                self._session.execute(sql.deletion(self._place, self._layout.key, nulls))
+                self._perform(sql.deletion, sql.count_to_delete, self._layout.key, nulls)
             if self._alone and not nulls:
                 self._session.execute(sql.upsertion(self._place, self._layout, whole))
             else:
@@ -86,5 +92,12 @@ class Merging:
 
     def _join(self, whole: bool, nulls: bool) -> None:
         if len(self._layout.columns) > len(self._layout.key):
-            self._session.execute(sql.update(self._place, self._layout, whole, nulls))
-        self._session.execute(sql.insertion(self._place, self._layout, nulls))
+            self._perform(sql.update, sql.count_to_update, self._layout, whole, nulls)
+        self._perform(sql.insertion, sql.count_to_insert, self._layout, nulls)
+
+    def _perform(self, statement: Callable[..., str], count: Callable[..., str], *arguments: Any) -> None:
+        """Raise Swallowed if the statement takes fewer rows than `count` finds before it."""
+        found = self._session.execute(count(self._place, *arguments)).fetchone() if self._counts else None
+        taken = self._session.execute(statement(self._place, *arguments)).rowcount
+        if found and taken < found[0]:
+            raise Swallowed(found[0], taken)

@@ -33,6 +33,13 @@ _OF_ROWS = (pg.DataError, pg.IntegrityError, pg.CardinalityViolation, pg.Program
 _WRONG = ("28", "3D", "3F", "42", "0A")
 
 
+class Swallowed(psycopg.DataError):
+    """The server has taken fewer rows than it got, without an error: a row that it refuses."""
+
+    def __init__(self, sent: int, taken: int):
+        super().__init__(f"a trigger or a rule of the table left out {sent - taken} of {sent} rows")
+
+
 def is_of_rows(fault: psycopg.Error) -> bool:
     """Whether the server refuses a row. A trigger may raise a SQLSTATE of its own, of which the driver has no class."""
     state = fault.sqlstate or ""
@@ -170,7 +177,8 @@ def _locked(address: str, by: str) -> RunFailed:
 def of_row(fault: psycopg.Error) -> str:
     """What the server says of a row, or of a part of a statement."""
     diag = fault.diag
-    return ", ".join(filter(None, (diag.message_primary, diag.message_detail, diag.context))).replace(".,", ",")
+    said = ", ".join(filter(None, (diag.message_primary, diag.message_detail, diag.context))).replace(".,", ",")
+    return said or str(fault)
 
 
 def end_stopped(name: str, target: str, mine: int) -> bool:

@@ -14,6 +14,14 @@ OURS = "made by floodmark for the key of a sink"  # the comment of an index
 NOW = "SET CONSTRAINTS ALL IMMEDIATE"  # so that nothing is left for COMMIT to find
 FULL = 70  # percent of a page that new rows fill
 STAGED, GONE, NUMBER = "_floodmark_rows", "_floodmark_gone", "_floodmark_number"
+# Of the table and its partitions: what each is; whether anything acts on its rows; whether that may leave rows out.
+_PARTS = """pg_class c
+WHERE c.oid = to_regclass(%(table)s) OR c.oid IN (SELECT relid FROM pg_partition_tree(to_regclass(%(table)s)))"""
+LASTING = f"SELECT c.oid::regclass::text, c.relkind::text, c.relpersistence::text FROM {_PARTS} ORDER BY c.oid"
+ACTING = f"SELECT bool_or(c.relhastriggers OR c.relhasrules) FROM {_PARTS}"
+SWALLOWING = f"""
+SELECT bool_or(c.relhasrules OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal))
+FROM {_PARTS}"""
 
 
 def quoted(*names: str) -> str:
@@ -82,9 +90,17 @@ def no_rows(place: tuple[str, str]) -> str:
 
 def no_rows_within(place: tuple[str, str], column: Column, parts: int) -> str:
     """Take away the rows whose column is in one of several intervals, each given by its two ends."""
+    return f"DELETE FROM {_rows_within(place, column, parts)}"
+
+
+def first_row_within(place: tuple[str, str], column: Column, parts: int) -> str:
+    return f"SELECT 1 FROM {_rows_within(place, column, parts)} LIMIT 1"
+
+
+def _rows_within(place: tuple[str, str], column: Column, parts: int) -> str:
     at, kind = quoted(column.name).replace("%", "%%"), pg_type(column.type)
     within = " OR ".join([f"({at} >= %s::{kind} AND {at} < %s::{kind})"] * parts)
-    return f"DELETE FROM {quoted(*place).replace('%', '%%')} WHERE {within}"
+    return f"{quoted(*place).replace('%', '%%')} WHERE {within}"
 
 
 def copy_into(table: str, columns: Iterable[str]) -> str:
@@ -116,7 +132,20 @@ def deletion(place: tuple[str, str], key: Sequence[str], nulls: bool) -> str:
 
     Equality joins by hash. A comparison that takes NULL as a value does not.
     """
-    return f"DELETE FROM {quoted(*place)} t USING {STAGED} s WHERE s.{GONE} AND {_same(key, nulls)}"
+    return f"DELETE FROM {quoted(*place)} t USING {STAGED} s WHERE {_goes(key, nulls)}"
+
+
+def count_to_delete(place: tuple[str, str], key: Sequence[str], nulls: bool) -> str:
+    return _count_of(place, _goes(key, nulls))
+
+
+def _goes(key: Sequence[str], nulls: bool) -> str:
+    return f"s.{GONE} AND {_same(key, nulls)}"
+
+
+def _count_of(place: tuple[str, str], which: str) -> str:
+    """How many rows of the table have such a staged row."""
+    return f"SELECT count(*) FROM {quoted(*place)} t WHERE EXISTS (SELECT FROM {STAGED} s WHERE {which})"
 
 
 def upsertion(place: tuple[str, str], layout: Layout, whole: bool) -> str:
@@ -137,20 +166,33 @@ def _change(layout: Layout, whole: bool) -> str:
 
 def update(place: tuple[str, str], layout: Layout, whole: bool, nulls: bool) -> str:
     """Put the other staged rows in the place of those with their keys, also of newer ones if `whole`."""
+    which = _changes(layout, whole, nulls)
+    return f"UPDATE {quoted(*place)} t SET {_sets(layout, 's')} FROM {STAGED} s WHERE {which}"
+
+
+def count_to_update(place: tuple[str, str], layout: Layout, whole: bool, nulls: bool) -> str:
+    return _count_of(place, _changes(layout, whole, nulls))
+
+
+def _changes(layout: Layout, whole: bool, nulls: bool) -> str:
     newer = "" if whole or layout.newest is None else f" AND {_newer(layout, 's')}"
-    same = _same(layout.key, nulls)
-    return f"UPDATE {quoted(*place)} t SET {_sets(layout, 's')} FROM {STAGED} s WHERE NOT s.{GONE} AND {same}{newer}"
+    return f"NOT s.{GONE} AND {_same(layout.key, nulls)}{newer}"
 
 
 def insertion(place: tuple[str, str], layout: Layout, nulls: bool) -> str:
     """Add the staged rows whose key is not there."""
     names = ", ".join(quoted(one.name) for one in layout.columns)
+    return f"INSERT INTO {quoted(*place)} ({names}) SELECT {names} {_new(place, layout, nulls)}"
+
+
+def count_to_insert(place: tuple[str, str], layout: Layout, nulls: bool) -> str:
+    return f"SELECT count(*) {_new(place, layout, nulls)}"
+
+
+def _new(place: tuple[str, str], layout: Layout, nulls: bool) -> str:
     there = f"SELECT FROM {quoted(*place)} t WHERE {_same(layout.key, nulls)}"
     which = _null(layout.key) if nulls else f"NOT {_null(layout.key)}"
-    return (
-        f"INSERT INTO {quoted(*place)} ({names}) SELECT {names} FROM {STAGED} s WHERE NOT {GONE} AND {which} "
-        f"AND NOT EXISTS ({there})"
-    )
+    return f"FROM {STAGED} s WHERE NOT {GONE} AND {which} AND NOT EXISTS ({there})"
 
 
 def _sets(layout: Layout, side: str) -> str:

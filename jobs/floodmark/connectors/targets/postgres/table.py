@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 # What is no table: the server writes it elsewhere, or not within the transaction.
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index",
           "I": "an index", "c": "a type"}  # fmt: skip
-_PARTS = """
-SELECT c.oid::regclass::text, c.relkind::text, c.relpersistence::text FROM pg_class c
-WHERE c.oid = to_regclass(%(table)s) OR c.oid IN (SELECT relid FROM pg_partition_tree(to_regclass(%(table)s)))
-ORDER BY c.oid"""
 
 
 class PostgresTable:
@@ -34,6 +30,14 @@ class PostgresTable:
 
     def __init__(self, address: str, place: tuple[str, str]):
         self._address, self._place = address, place
+
+    @property
+    def _named(self) -> dict[str, str]:
+        return {"table": sql.quoted(*self._place)}
+
+    def may_swallow(self, session: psycopg.Connection[Any]) -> bool:
+        """Whether a trigger or a rule of somebody may leave rows out of a statement, without an error."""
+        return session.execute(sql.SWALLOWING, self._named).fetchone() == (True,)
 
     def columns(self, session: psycopg.Connection[Any]) -> dict[str, tuple[str, bool]]:
         """Of the table, by name: the type, and whether a row must give a value. Empty: there is no table."""
@@ -69,7 +73,7 @@ class PostgresTable:
 
     def check_lasts(self, session: psycopg.Connection[Any]) -> None:
         """Raise Refused unless rows and position last together: in a table, or partitions, that no crash empties."""
-        for name, kind, lasts in session.execute(_PARTS, {"table": sql.quoted(*self._place)}).fetchall():
+        for name, kind, lasts in session.execute(sql.LASTING, self._named).fetchall():
             if kind not in ("r", "p"):
                 found, mend = f"{_KINDS.get(kind, 'something else')}, {name}", "name another one"
             elif kind == "r" and lasts == "u":
@@ -143,10 +147,7 @@ class PostgresTable:
 
     def is_ours_alone(self, session: psycopg.Connection[Any], layout: Layout) -> bool:
         """Whether it has only the layout's columns, the key's index is checked at once, and nothing of others acts."""
-        name = [sql.quoted(*self._place)]
-        acts = session.execute(
-            "SELECT relhastriggers OR relhasrules FROM pg_class WHERE oid = %s::regclass", name
-        ).fetchone()
+        acts = session.execute(sql.ACTING, self._named).fetchone()
         names = {one.name for one in layout.columns}
         return (
             acts == (False,)

@@ -199,6 +199,7 @@ class PostgresTarget(Target):
     def _perform(self, session: psycopg.Connection[Any], one: Operation, layout: Layout, merging: Merging) -> None:
         if one.empties:
             session.execute(sql.no_rows(self._place))
+            self._check_gone(session, sql.first_row(self._place))
             self._table.make_key(session, layout.key)
         if one.replaces is not None:
             self._make_room(session, one.replaces, layout)
@@ -222,6 +223,15 @@ class PostgresTarget(Target):
         column = next(one for one in layout.columns if one.name == replaced.column)
         ends = [time_text(at) for part in replaced.parts for at in part]
         session.execute(sql.no_rows_within(self._place, column, len(replaced.parts)), ends)
+        self._check_gone(session, sql.first_row_within(self._place, column, len(replaced.parts)), ends)
+
+    def _check_gone(self, session: psycopg.Connection[Any], left: str, values: Sequence[Any] = ()) -> None:
+        """Raise Refused if rows stay that were deleted. `left`: the query of one."""
+        if self._table.may_swallow(session) and session.execute(left, values).fetchone():
+            problem = (
+                "expected rows to leave that a reset or a backfill replaces, found that a trigger or a rule of the "
+            )
+            raise Refused(about_sink(self.address, f"{problem}table keeps them: let it pass DELETE, and ship again"))
 
     @contextmanager
     def _rows_of(self, position: Position) -> Iterator[None]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
+from floodmark.connectors.targets.postgres.sessions import Swallowed
 from floodmark.connectors.targets.postgres.statements import copy_into
 from floodmark.connectors.targets.postgres.types import pg_type
 from floodmark.connectors.targets.values.jsonvalues import json_value
@@ -25,10 +26,14 @@ def copy_rows(
     batches: Iterable[pa.RecordBatch],
     more: tuple[str, ...] = (),
 ) -> None:
-    """Add rows to a table by COPY. `table`: quoted; more: as of `copied`."""
-    with session.cursor().copy(copy_into(table, [*(one.name for one in columns), *more])) as copy:
+    """Add rows to a table by COPY. `table`: quoted; more: as of `copied`. Raises Swallowed."""
+    cursor, sent = session.cursor(), 0
+    with cursor.copy(copy_into(table, [*(one.name for one in columns), *more])) as copy:
         for batch in batches:
             copy.write(copied(batch, columns, more))
+            sent += batch.num_rows
+    if cursor.rowcount != sent:
+        raise Swallowed(sent, cursor.rowcount)
 
 
 def copied(batch: pa.RecordBatch, columns: tuple[Column, ...], more: tuple[str, ...] = ()) -> bytes:
