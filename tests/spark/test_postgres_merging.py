@@ -374,6 +374,18 @@ def test_a_table_that_is_unlogged_later_is_refused_though_nothing_is_sent(server
         merged.claim()
 
 
+def test_a_dropped_table_is_noticed_though_nothing_is_sent(server: Server, place: Path) -> None:
+    """What the message says has the table made anew."""
+    merged = Merged(server, place.name, "", None)
+    merged.send([(("a", 1, 1), False)])
+    server.run(f"DROP TABLE {merged.table}")
+    with pytest.raises(Refused, match="expected the table, found none: somebody removed it") as fault:
+        merged.claim()
+    server.run(str(fault.value).partition("have it made anew: ")[2].partition(";")[0])
+    merged.claim()
+    assert merged.rows() == set()
+
+
 SWALLOW = (
     "CREATE FUNCTION swallow_{0}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF coalesce(NEW.n, OLD.n) = 3 THEN "
     "RETURN NULL; END IF; IF TG_OP = 'DELETE' THEN RETURN OLD; END IF; RETURN NEW; END $$; "

@@ -116,6 +116,7 @@ def test_a_reset_leaves_rows_where_the_sink_says_so(place: Path) -> None:
     assert found(place, [*FIRST, *SECOND], on_reset="keep") == []
     (said,) = found(place / "other", [*FIRST, *SECOND])
     assert "2 too many" in said
+    assert "fill the target again" in said
     (said,) = found(place / "third", SECOND, on_reset="keep")
     assert "2 missing" in said
 

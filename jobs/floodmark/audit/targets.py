@@ -181,7 +181,8 @@ def _differing(
     if lacking or wrong:
         yield (
             f"it holds other rows than its outbox says: {lacking} missing, {more} too many, of which {doubled} are "
-            "there more than once (a changed row is both missing and too many)"
+            "there more than once (a changed row is both missing and too many). Mend them by hand, or fill the target "
+            "again (docs/reference/targets.md#fill-a-target-again)"
         )
 
 

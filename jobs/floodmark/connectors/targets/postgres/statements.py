@@ -52,6 +52,11 @@ def moved_position(schema: str) -> str:
     return f"UPDATE {quoted(schema, POSITIONS)} SET {sets}, moved = clock_timestamp() WHERE target = %s"
 
 
+def forget_position(place: tuple[str, str]) -> str:
+    """For somebody who has dropped the table."""
+    return f"DELETE FROM {quoted(place[0], POSITIONS)} WHERE target = '{'.'.join(place)}'"
+
+
 def new_table(place: tuple[str, str], layout: Layout) -> str:
     """With a key, pages have room for changed rows, so that these need no new entry in the index."""
     room = f" WITH (fillfactor = {FULL})" if layout.key else ""

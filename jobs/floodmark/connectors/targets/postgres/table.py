@@ -52,10 +52,8 @@ class PostgresTable:
     def fit(self, session: psycopg.Connection[Any], layout: Layout) -> None:
         """Raise WrongColumn unless the table takes such rows; add columns that it lacks, if the rule says so."""
         self.check_names(layout)
+        self.check_there(session)
         there = self.columns(session)
-        if not there:
-            raise Refused(about_sink(self._address, "expected the table, found none: somebody removed it. Restore it"))
-        self.check_lasts(session)
         missing = [one for one in layout.columns if one.name not in there]
         if missing and layout.adds_columns:
             session.execute(sql.new_columns(self._place, missing))
@@ -70,6 +68,16 @@ class PostgresTable:
         names = {one.name for one in layout.columns}
         for name in (name for name, (_, needed) in there.items() if needed and name not in names):
             raise self._wrong("no other column that must have a value", name, "give it a default")
+
+    def check_there(self, session: psycopg.Connection[Any]) -> None:
+        """Raise Refused if the table is gone, or does not last."""
+        if not self.columns(session):
+            problem = (
+                "expected the table, found none: somebody removed it. Restore it with its rows. If it is gone for "
+            )
+            problem += f"good, have it made anew: {sql.forget_position(self._place)}; then `floodmark relay RULE "
+            raise Refused(about_sink(self._address, f"{problem}--resend` ships all that the outbox has"))
+        self.check_lasts(session)
 
     def check_lasts(self, session: psycopg.Connection[Any]) -> None:
         """Raise Refused unless rows and position last together: in a table, or partitions, that no crash empties."""

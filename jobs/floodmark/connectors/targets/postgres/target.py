@@ -84,7 +84,7 @@ class PostgresTarget(Target):
         """Raise Refused unless the table is as it has to be, also if there is nothing to ship."""
         if found.ledger == owner:
             with self._transaction() as session:
-                self._table.check_lasts(session)
+                self._table.check_there(session)
 
     def _make(self, session: psycopg.Connection[Any], owner: str, layout: Layout) -> None:
         if self._table.columns(session):
