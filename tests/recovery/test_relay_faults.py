@@ -190,6 +190,17 @@ def test_a_deadlock_with_another_session_is_retried(
     shop.delivers_once(3, 4)
 
 
+def test_a_database_that_is_frozen_gets_nothing(server: Server, shop: Shop) -> None:
+    """As before a move to another server: what is written after it would be lost."""
+    shop.rule.epoch([event(1, "c", n=3)])
+    server.run(f"ALTER DATABASE {shop.database} SET default_transaction_read_only = on")
+    done = shop.rule.relays.ship()
+    server.run(f"ALTER DATABASE {shop.database} RESET default_transaction_read_only")
+    assert (done.code, shop.numbers()) == (1, [1, 2])
+    assert "in a read-only transaction" in done.said
+    shop.delivers_once(1, 2, 3)
+
+
 def test_a_lock_that_somebody_holds_ends_the_relay_with_the_name_of_the_session(shop: Shop) -> None:
     """Such as a terminal that was left open."""
     shop.rule.epoch([event(1, "c", n=3)])

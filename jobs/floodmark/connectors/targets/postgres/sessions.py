@@ -10,7 +10,7 @@ import psycopg
 from psycopg import errors as pg
 
 from floodmark.connectors.ports.connections import connection
-from floodmark.connectors.sources.postgres.server.database import READING, WAIT, conninfo, set_up, settings_of
+from floodmark.connectors.sources.postgres.server.database import SETTINGS, WAIT, conninfo, set_up, settings_of
 from floodmark.core.application.connections import Connection
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import FloodmarkError, Refused, RunFailed
@@ -133,7 +133,7 @@ def _session(name: str, **more: str) -> Session:
     place = settings(connection(name))
     found = Session.connect(conninfo(place, **more), autocommit=True)
     found.place = place
-    set_up(found, {**READING, "lock_timeout": LOCK_TIME})
+    set_up(found, {**SETTINGS, "lock_timeout": LOCK_TIME})
     return found
 
 

@@ -31,7 +31,7 @@ _OTHERS = (
 _LIMITS = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0", "idle_session_timeout": "0",
            "lock_timeout": "0", "transaction_timeout": "0"}  # fmt: skip
 _SINCE = {"idle_session_timeout": 140_000, "transaction_timeout": 170_000}  # versions of the server
-READING = {**PRINTED, **_LIMITS, "default_transaction_read_only": "off"}
+SETTINGS = {**PRINTED, **_LIMITS}
 
 
 def settings_of(connection: Connection) -> dict[str, str]:
@@ -99,7 +99,7 @@ def connect(settings: Mapping[str, str], **more: str) -> psycopg.Connection[Any]
     import psycopg
 
     connection = psycopg.connect(conninfo(settings, **more), autocommit=True)
-    set_up(connection, READING)
+    set_up(connection, {**SETTINGS, "default_transaction_read_only": "off"})
     return connection
 
 
