@@ -19,16 +19,19 @@ from pendulum import instance
 from test_dags import write
 from test_operator import arrive, fold_all, spark_submit, task_of
 
+from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.core.protocol.digests import Digest
-from floodmark.core.protocol.records.backfills import Backfill, Backfilled, LookedUp
-from floodmark.core.rules.rule import Rule, load_rule
+from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Deferred, LookedUp, Rewrite, Rewritten
+from floodmark.core.rules.rule import Lookup, Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.pages.epochrows import epoch_page
 from floodmark_airflow.pages.strip import strip
+from floodmark_airflow.tries import Tries
 from floodmark_airflow.triggers import backfills
 from floodmark_airflow.triggers.backfills import Backfill as Asked
 from floodmark_airflow.triggers.backfills import of_airflow
+from floodmark_airflow.triggers.corrections import Correct
 from floodmark_airflow.triggers.forms import operation_of
 
 SQL = "SELECT window.start AS start, count(*) AS c FROM events GROUP BY window(at, '1 hour')"
@@ -71,14 +74,26 @@ def execute(rule: Rule, given: Any) -> None:
 
 
 def done_by(
-    rule: Rule, home: Path, begin: int, end: int, run: str, text: str | None = None, then: tuple[LookedUp, ...] = ()
+    rule: Rule,
+    home: Path,
+    begin: int,
+    end: int,
+    run: str,
+    text: str | None = None,
+    then: tuple[LookedUp, ...] = (),
+    begun_by: str | None = None,
+    **fields: Any,
 ) -> None:
-    """What a real backfill would leave in the ledger; `text`: hash of the rule by which it was computed."""
-    ledger = Ledger.open(Home(home, rule.rule).ledger, run)
+    """What a real backfill would leave in the ledger; `text`: hash of the rule by which it was computed.
+
+    begun_by: the run that began it, if `run` has only finished it. fields: of its intent.
+    """
+    ledger = Ledger.open(Home(home, rule.rule).ledger, begun_by or run)
     intent = Backfill(number=1, begin=begin, end=end, high=end, upto=0, entry="", column="start", shift=0, counts={},
                       restated={}, digests={}, results=Digest(), rule=rule.to_json(),
-                      rule_hash=text or rule.hash, then=then)  # fmt: skip
+                      rule_hash=text or rule.hash, then=then, **fields)  # fmt: skip
     ledger.start_backfill(intent)
+    ledger = Ledger.open(Home(home, rule.rule).ledger, run)
     ledger.end_backfill(Backfilled(number=1, intent=intent.digest, tables={}, removed={}))
 
 
@@ -161,6 +176,36 @@ def test_one_that_joined_other_versions_of_lookup_tables_is_not_what_was_asked_f
     done_by(rule, place / "home", START + 7 * HOUR, START + 8 * HOUR, "b1.try1", then=then)
     with pytest.raises(AirflowException, match="backfill ended, but the rule's ledger has none by this run"):
         execute(rule, context(7))
+
+
+def test_what_others_began_is_what_was_asked_for_if_lookup_tables_are_still_as_it_has_read_them(
+    rule: Rule, place: Path
+) -> None:
+    """A try finishes what was left open, and may end before it computes anew what a corrected table has changed."""
+    cities = place / "lake" / "cities"
+    write_deltalake(str(cities), pa.table({"k": ["a"]}))
+    joined = rule.model_copy(update={"lookups": {"cities": Lookup(kind="delta", address=str(cities))}})
+    read = pinned_now(joined)
+    done_by(joined, place / "home", START + 7 * HOUR, START + 8 * HOUR, "b1.try1", begun_by="monday", lookups=read)
+    asked, tries = of_airflow(joined, DAY + timedelta(hours=7)), Tries("b1")
+    assert asked.done(joined, tries) == "backfill 1 is committed"
+    write_deltalake(str(cities), pa.table({"k": ["b"]}), mode="overwrite")
+    assert asked.done(joined, tries) is None
+    assert asked.done(joined, Tries("monday")) is None
+
+
+def test_a_correction_that_others_began_is_no_answer_while_another_rewrite_is_left(rule: Rule, place: Path) -> None:
+    ledger = Ledger.open(Home(place / "home", rule.rule).ledger, "monday")
+    line = ledger.begun.lines["events"]
+    one = Rewrite(since=line, upto=line, commits=("version 1 (DELETE)",))
+    ledger.defer(Deferred(entry=ledger.begun.entry.text(), rewrites={"events": one}))
+    rewrites = {"events": Rewritten(**one.model_dump(), left=Digest(), came=Digest())}
+    done_by(rule, place / "home", START, START + HOUR, "b1.try1", begun_by="monday", rewrites=rewrites)
+    asked = Correct(skip=False)
+    assert asked.done(rule, Tries("b1")) == "correction 1 is committed"
+    left = Ledger.open(Home(place / "home", rule.rule).ledger, "monday")
+    left.defer(Deferred(entry=left.begun.entry.text(), rewrites={"events": one}))
+    assert asked.done(rule, Tries("b1")) is None
 
 
 def test_where_no_window_starts_it_is_skipped_and_what_is_not_final_is_refused(rule: Rule, fake_path: Path) -> None:

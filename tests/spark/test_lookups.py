@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from support.aged import age
 from support.corrected import proven
+from support.crash import Crash, crash_at
 from support.flow import START, Flow, event, rows_of
 from support.running import backfill, crash, run
 
@@ -145,6 +146,21 @@ def test_what_is_backfilled_is_joined_with_the_tables_as_they_are(spark: SparkSe
     flow, first = _first_hours(spark, place), round(START.timestamp()) * 1_000_000
     backfill(spark, flow, first, first + 60_000_000)
     assert _by_minute(flow) == [(0, "Amsterdam", 1), (0, "Bern", 1), (1, "Aachen", 1), (1, "Bern", 1)]
+    proven(flow)
+
+
+@pytest.mark.prove
+def test_a_backfill_that_was_left_open_is_no_answer_once_the_table_was_corrected(
+    spark: SparkSession, place: Path
+) -> None:
+    flow, first = _first_hours(spark, place), round(START.timestamp()) * 1_000_000
+    with crash_at("backfill.intent.after") as planned, pytest.raises(Crash):
+        backfill(spark, flow, first, first + 60_000_000)
+    assert planned.fired
+    _cities(flow, a="Athens", b="Bern")
+    found = backfill(spark, flow, first, first + 60_000_000)
+    assert (found.intent.number, found.intent.lookups["cities"].version) == (2, 2)
+    assert _by_minute(flow) == [(0, "Athens", 1), (0, "Bern", 1), (1, "Aachen", 1), (1, "Bern", 1)]
     proven(flow)
 
 

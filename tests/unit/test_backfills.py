@@ -15,6 +15,7 @@ from floodmark.core.lifecycle.backfills import (
     EVER,
     Interval,
     check_text,
+    is_requested,
     is_still_valid,
     requested_interval,
     requested_whole,
@@ -23,10 +24,11 @@ from floodmark.core.lifecycle.backfills import (
     starting_in,
 )
 from floodmark.core.lifecycle.changes import check_edit
+from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.records.backfills import Restated
+from floodmark.core.protocol.records.backfills import Backfill, LookedUp, Restated, Rewritten
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import Commit, text_of
+from floodmark.core.protocol.records.rows import Commit, Pinned, text_of
 from floodmark.core.protocol.recovery import Step, backfill_version, before_backfill, before_write
 from floodmark.core.rules.checks.recomputing import Scope
 from floodmark.core.sql import analyse
@@ -336,6 +338,24 @@ def test_backfills_that_were_known_already_do_not_count(tmp_path: Path) -> None:
     rule = flow(tmp_path).rule()
     before = head(rule, backfills={1: SPAN})
     assert is_still_valid(requested_interval(rule, before, 0, MINUTE, str), before, before)
+
+
+def test_what_was_left_open_is_what_is_asked_for_if_it_joined_the_same_versions(tmp_path: Path) -> None:
+    """Otherwise a backfill after a lookup table was corrected would be answered with the results of before."""
+    rule, now = flow(tmp_path).rule(), {"cities": Pinned(table="id", version=1)}
+    wanted = asked(flow(tmp_path), 0, MINUTE)
+    found = Backfill(number=1, begin=0, end=MINUTE, high=MINUTE, upto=0, entry="", column="start", shift=0, counts={},
+                     restated={}, digests={}, results=Digest(), rule=rule.to_json(), rule_hash="",
+                     lookups=now)  # fmt: skip
+    then = found.model_copy(update={"then": (LookedUp(first=1, upto=1, lookups={}),), "lookups": {}})
+    rewritten = {"events": Rewritten(since="", upto="", commits=(), left=Digest(), came=Digest())}
+    assert is_requested(found, rule, wanted, now)
+    assert not is_requested(found, rule, wanted, {"cities": Pinned(table="id", version=2)})
+    assert not is_requested(found, rule, wanted, {"cities": Pinned(table="another", version=1)})
+    assert not is_requested(found.model_copy(update={"end": MINUTE - 1}), rule, wanted, now)
+    assert not is_requested(found.model_copy(update={"rewrites": rewritten}), rule, wanted, now)
+    assert not is_requested(then, rule, wanted, now)
+    assert is_requested(then, rule, replace(wanted, then=True), now)
 
 
 def test_a_late_row_is_told_by_the_newest_backfill_that_has_read_it() -> None:

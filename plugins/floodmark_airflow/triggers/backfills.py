@@ -7,9 +7,10 @@ windows that start in that time. So the runs of a backfill take each window once
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
@@ -125,18 +126,32 @@ class Backfill(Operation):
     def done(self, rule: Rule, tries: Tries) -> str | None:
         """Only a backfill of all of this interval by the current rule counts: a try may also have finished another one.
 
-        One of sessions may be of a wider interval.
+        One that others began counts if it has joined what a new one would join. One of sessions may be of a wider
+        interval.
         """
         ledger = ledger_of(rule)
         rows = [row for row in ledger.rows if row.generation == ledger.begun.generation]
-        begun = [json.loads(row.body) for row in rows if row.kind == "backfill"]
+        begun = [(row.run in tries, json.loads(row.body)) for row in rows if row.kind == "backfill"]
+        ended = {json.loads(row.body)["number"] for row in rows if row.kind == "backfilled" and row.run in tries}
         begin, end = self._starts(rule, ledger.begun)
-        own = [one for one in begun if "rewrites" not in one]  # a correction is no backfill that somebody asked for
-        alike = [one for one in own if (one["rule_hash"], bool(one.get("then"))) == (rule.hash, self.then)]
-        meant = {one["number"] for one in alike if one["begin"] <= begin and end <= one["end"]}
-        numbers = [json.loads(row.body)["number"] for row in rows if row.kind == "backfilled" and row.run in tries]
-        found = [number for number in numbers if number in meant]
+        found = [
+            one["number"]
+            for ours, one in begun
+            if one["number"] in ended
+            and "rewrites" not in one  # a correction is no backfill that somebody asked for
+            and (one["rule_hash"], bool(one.get("then"))) == (rule.hash, self.then)
+            and one["begin"] <= begin
+            and end <= one["end"]
+            and (ours or self._joins_alike(rule, one))
+        ]
         return f"backfill {found[-1]} is committed" if found else None
+
+    def _joins_alike(self, rule: Rule, intent: Mapping[str, Any]) -> bool:
+        """Whether lookup tables are still as a backfill has read them, unless it reads them as each epoch did."""
+        from floodmark.connectors.delta.lookups import pinned_now
+
+        read = intent.get("lookups", {})
+        return self.then or read == {name: one.model_dump() for name, one in pinned_now(rule).items()}
 
 
 def of_airflow(rule: Rule, at: datetime, dry_run: bool = False) -> Backfill:

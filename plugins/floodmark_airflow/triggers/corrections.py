@@ -12,6 +12,7 @@ from floodmark_airflow.triggers.fields import Flag, asks
 from floodmark_airflow.triggers.operations import Operation, head_of, home_of, ledger_of
 
 if TYPE_CHECKING:
+    from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
     from floodmark_airflow.tries import Tries
 
@@ -27,13 +28,10 @@ class Correct(Operation):
     skip: bool = asks(Flag("skip", "pass the commits over: neither what they remove nor what they add counts"))
 
     def preview(self, rule: Rule) -> str:
-        from floodmark.connectors.planning.rewrites import answered, unread
-        from floodmark.core.lifecycle.corrections import commits_of
+        from floodmark.connectors.planning.rewrites import answered
 
         head = head_of(rule)
-        found = {name: commits_of(ones) for name, ones in head.deferred.items()}
-        for name, one in unread(rule, home_of(rule), head).items():
-            found[name] = [*found.get(name, []), *one.commits]
+        found = _unanswered(rule, head)
         if not found:
             raise AirflowSkipException("no row that the rule has read was removed or changed")
         answered(rule, home_of(rule), head, "skip" if self.skip else "correct")
@@ -41,13 +39,16 @@ class Correct(Operation):
         return f"{'passing over' if self.skip else 'correcting after'} {commits}"
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
-        """A try may have passed a commit over in the epoch that it then committed, or given its correction up."""
+        """A try may have passed a commit over in the epoch that it then committed, or given its correction up.
+
+        A correction that others began may be of an older rewrite: it counts once no other one is left.
+        """
         ledger = ledger_of(rule)
         rows = [row for row in ledger.rows if row.generation == ledger.begun.generation]
         bodies = [(row, json.loads(row.body)) for row in rows if row.kind in KINDS]
-        begun = {body["number"] for row, body in bodies if row.kind == "backfill" and "rewrites" in body}
-        ours = [body["number"] for row, body in bodies if row.kind == "backfilled" and row.run in tries]
-        corrected = [number for number in ours if number in begun]
+        begun = {body["number"]: row.run for row, body in bodies if row.kind == "backfill" and "rewrites" in body}
+        ended = [body["number"] for row, body in bodies if row.kind == "backfilled" and row.run in tries]
+        corrected = [number for number in ended if number in begun]
         skipped = [row.epoch for row, body in bodies if row.kind == "intent" and "skipped" in body and row.run in tries]
         committed = [epoch for epoch in skipped if epoch <= ledger.begun.epoch]
         given_up = [body["streams"] for row, body in bodies if body.get("what") == "skipped" and row.run in tries]
@@ -55,4 +56,18 @@ class Correct(Operation):
             return f"the rewrites of {', '.join(given_up[-1])} will not be corrected"
         if self.skip:
             return f"epoch {committed[-1]} has passed them over" if committed else None
-        return f"correction {corrected[-1]} is committed" if corrected else None
+        ours = any(begun[number] in tries for number in corrected)
+        if not corrected or (not ours and _unanswered(rule, ledger.begun)):
+            return None
+        return f"correction {corrected[-1]} is committed"
+
+
+def _unanswered(rule: Rule, head: Head) -> dict[str, list[str]]:
+    """By stream, the commits that are neither corrected nor passed over."""
+    from floodmark.connectors.planning.rewrites import unread
+    from floodmark.core.lifecycle.corrections import commits_of
+
+    found = {name: commits_of(ones) for name, ones in head.deferred.items()}
+    for name, one in unread(rule, home_of(rule), head).items():
+        found[name] = [*found.get(name, []), *one.commits]
+    return found

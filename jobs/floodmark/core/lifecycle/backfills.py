@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from floodmark.core.protocol.places import PREFIX, places_of
-from floodmark.core.protocol.records.backfills import Gaps, Restated
+from floodmark.core.protocol.records.backfills import Backfill, Gaps, Restated
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.lookedup import SameVersions
+from floodmark.core.protocol.records.rows import Pinned
 from floodmark.core.rules.checks.recomputing import (
     Scope,
     has_keys,
@@ -331,6 +332,15 @@ def as_computed(rule: Rule, asked: Interval, done: Restated) -> Interval:
 def holds(done: Restated, asked: Interval) -> bool:
     """Whether a backfill has computed all of an interval."""
     return done.begin <= asked.begin and asked.end <= done.end
+
+
+def is_requested(found: Backfill, rule: Rule, asked: Interval, lookups: Mapping[str, Pinned]) -> bool:
+    """Whether a backfill that was left open has computed what is asked for now. A correction has not.
+
+    lookups: the versions of lookup tables as they are now. A table may have been corrected since the backfill began.
+    """
+    same = bool(found.then) == asked.then and (asked.then or found.lookups == lookups)
+    return same and holds(found, asked) and found.rule == rule.to_json() and not found.rewrites
 
 
 def same_tables(basis: Head, now: Head) -> bool:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from floodmark.connectors.abandoning import Readers, check_before
 from floodmark.connectors.backlog.landings import check_sources_go_on
+from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.delta.sink import check_partitions
 from floodmark.connectors.places import check_same_sinks, head_now
 from floodmark.connectors.planning import checkpoint
@@ -21,7 +22,7 @@ from floodmark.connectors.ports.registry import sinks
 from floodmark.connectors.preflight import check_start_versions, check_without_jvm
 from floodmark.connectors.relay.backlogs import check_rest
 from floodmark.core.lifecycle.abandoning import abandonable
-from floodmark.core.lifecycle.backfills import Interval, as_computed, holds, is_still_valid
+from floodmark.core.lifecycle.backfills import Interval, as_computed, is_requested, is_still_valid
 from floodmark.core.lifecycle.life import check_living, refuse_rebuilt
 from floodmark.core.process.loading import load_class
 from floodmark.core.protocol.crashpoints import reach
@@ -228,7 +229,7 @@ class RuleRun:
         held.recover(go_on=False)
         head = held.head
         interval = wanted(head)
-        if held.backfill is not None and _is_requested(held.backfill, self._rule, interval):
+        if held.backfill and is_requested(held.backfill.intent, self._rule, interval, pinned_now(self._rule)):
             return held.backfill
         session, plan = held.fit_to_go_on()
         if done is None or not is_still_valid(as_computed(self._rule, wanted(basis), done.intent), basis, head):
@@ -317,11 +318,6 @@ def _with_rewrites(rule: Rule, home: Home, head: Head, foreseen: Mapping[str, Fo
 def _nowhere(line: str) -> Rewrite:
     """A rewrite that has yet to come."""
     return Rewrite(since=line, upto=line, commits=())
-
-
-def _is_requested(found: BackfillResult, rule: Rule, interval: Interval) -> bool:
-    same = bool(found.intent.then) == interval.then and holds(found.intent, interval)
-    return same and found.intent.rule == rule.to_json() and not found.intent.rewrites
 
 
 def _computed(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
