@@ -10,17 +10,19 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 from support.byhand import folded
-from support.flow import STATELESS, Flow
+from support.flow import SCHEMA, STATELESS, Flow, event
 from support.lives import RESULT, lived
 from test_lives import call, facts
 
 from floodmark.connectors.backlog.news import look
+from floodmark.connectors.planning.rewrites import answered, rewrites
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.rules.rule import load_rules
 from floodmark.errors import HistoryGone, NotThereYet
 from floodmark.ledger.ledger import Ledger
+from floodmark.views.rules.cascade import after_reset
 from floodmark.views.rules.graph import graph
 from floodmark.views.status.rulestatus import rule_status
 
@@ -46,7 +48,8 @@ RESET = """\
   rule names reads counted_out0 (lookup n): it finds no rows until this rule has processed its input again
   rule second reads counted_out0 (stream events): rows that it has read are removed, so its next run stops: reset it \
 after this rule
-  rule third reads second_out0 of second (stream events): the same, after that rule is reset
+  rule third reads second_out0 of second (stream events): its own `on_rewrite` says what it does, once that rule was \
+reset or has corrected its results
 """
 
 
@@ -58,6 +61,18 @@ def test_a_reset_says_what_becomes_of_each_rule_behind_it(chain: Flow) -> None:
         ("second", "stream", True, None),
         ("third", "stream", False, "second"),
     ]
+
+
+def test_each_reader_of_a_rule_that_is_reset_does_what_its_file_says(place: Path) -> None:
+    timed, wide = {"on_rewrite": "correct"}, {"on_rewrite": "correct", "lateness": None}
+    skips = Flow(place, stream={"on_rewrite": "skip"}).rule()
+    assert "its next run stops: reset it after this rule" in after_reset(Flow(place).rule(), "events")
+    assert "stops: reset it after the next run of" in after_reset(Flow(place, stream=timed).rule(), "events")
+    follows = Flow(place, sql=STATELESS, stream=wide).rule()
+    assert "its next runs correct its results" in after_reset(follows, "events")
+    assert "all new results come on top" in after_reset(skips, "events")
+    rebuilt = Flow(place, sinks=1, settings={"rebuild": True, "epoch": "none"}).rule()
+    assert "its next run computes all of it again" in after_reset(rebuilt, "events")
 
 
 def test_so_do_a_retirement_and_a_drop(chain: Flow) -> None:
@@ -147,6 +162,39 @@ def test_rows_that_were_taken_away_stop_who_has_read_them_before_spark_starts(
         look(reader.rule(), reader.home)
     assert words in str(fault.value)
     assert words in str(rule_status(reader.rule(), reader.home).lag["events"])
+
+
+@pytest.mark.parametrize(
+    ("lateness", "said", "stops"),
+    [("1 minute", SAID[0][0], True), (None, SAID[0][0], False), ("1 minute", SAID[1][0], False)],
+    ids=["reset", "reset-never-late", "backfill"],
+)
+def test_a_reset_is_not_corrected_where_its_new_results_would_be_late(
+    place: Path, lateness: str | None, said: dict[str, Any], stops: bool
+) -> None:
+    """They lie below the watermark of the rule that has read the old ones."""
+    reader = Flow(place, sql=STATELESS, stream={"on_rewrite": "correct", "lateness": lateness})
+    reader.arrive([event(1, "a")])
+    _folded_all(reader)
+    write_deltalake(
+        reader.source,
+        pa.Table.from_pylist([], schema=SCHEMA),
+        mode="overwrite",
+        commit_properties=CommitProperties({"userMetadata": json.dumps(said)}),
+    )
+    rule, head = reader.rule(), reader.ledger().begun
+    if not stops:
+        assert look(rule, reader.home).why is not None
+        assert [*rewrites(rule, reader.place, head)] == ["events"]
+        return
+    late = r"version 1 .*was reset.*`lateness` makes them late.*First run that rule, then start this"
+    for ask in (lambda: look(rule, reader.home), lambda: rewrites(rule, reader.place, head)):
+        with pytest.raises(HistoryGone, match=late):
+            ask()
+    stopped = Flow(place, sql=STATELESS, stream={"on_rewrite": "stop", "lateness": lateness}).rule()
+    with pytest.raises(HistoryGone, match=late):
+        answered(stopped, reader.place, head, "correct")
+    assert answered(stopped, reader.place, head, "skip").streams["events"].on_rewrite == "skip"
 
 
 def _folded_all(reader: Flow) -> None:

@@ -71,7 +71,8 @@ def downstream(readers: Sequence[Reader]) -> str:
     if folding:
         said.append(
             f"Other rules that read this rule's results as a stream: {folding}. After a reset or a backfill, the "
-            "next run of each stops until it is reset, too; after a drop it finds no table; after a retirement it gets "
+            "next run of each does what its `on_rewrite` says; where that is `stop`, or after a reset `correct` with "
+            "a `lateness`, it stops until it is reset, too. After a drop it finds no table; after a retirement it gets "
             "no new rows"
         )
     if looking:

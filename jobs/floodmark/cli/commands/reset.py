@@ -78,14 +78,16 @@ def _head(rule: Rule, root: Path, keep_output: bool) -> Head:
     return ledger.head
 
 
-def _becomes(keep_output: bool) -> tuple[str, str, str]:
+def _becomes(keep_output: bool) -> tuple[str | rulechange.Effect, str, str]:
     """Effects on a rule that reads a sink as a stream, on one that looks rows up in it, and on readers of the first."""
     if keep_output:
         return "it gets all results a second time", "it finds old and new rows side by side", "the same"
+    from floodmark.views.rules.cascade import after_reset
+
     return (
-        "rows that it has read are removed, so its next run stops: reset it after this rule",
+        after_reset,
         "it finds no rows until this rule has processed its input again",
-        "the same, after that rule is reset",
+        "its own `on_rewrite` says what it does, once that rule was reset or has corrected its results",
     )
 
 

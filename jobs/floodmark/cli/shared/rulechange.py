@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from floodmark.views.rules.downstream import Reader
 
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Don't ask for confirmation.")]
+Effect: TypeAlias = "Callable[[Rule, str], str]"  # on a rule that reads the sink, by one of its streams, for people
 DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Show what would happen, and exit.")]
 
 
@@ -105,22 +106,29 @@ def good_rules(folder: Path) -> list[Rule]:
 
 @dataclass(frozen=True)
 class Downstream:
-    """The rules that read a rule's sinks (`direct`), and those that read these rules' sinks, and so on (`further`)."""
+    """The rules that read a rule's sinks (`direct`), and those that read these rules' sinks, and so on (`further`).
+
+    rules: by name.
+    """
 
     direct: list[Reader] = field(default_factory=list)
     further: list[Reader] = field(default_factory=list)
+    rules: Mapping[str, Rule] = field(default_factory=dict)
 
     @property
     def folded(self) -> bool:
         """Whether another rule folds the rows, which can't be undone."""
         return any(reader.kind == "stream" for reader in self.direct)
 
-    def describe(self, stream: str, lookup: str, further: str) -> None:
+    def describe(self, stream: str | Effect, lookup: str, further: str) -> None:
         """Print the effect on each reader: on stream readers, on lookups, and on readers of these rules."""
         for reader in self.direct:
-            output.say(f"  {reader.text()}: {stream if reader.kind == 'stream' else lookup}")
+            output.say(f"  {reader.text()}: {self._read(reader, stream) if reader.kind == 'stream' else lookup}")
         for reader in self.further:
             output.say(f"  {reader.text()}: {further}")
+
+    def _read(self, reader: Reader, effect: str | Effect) -> str:
+        return effect if isinstance(effect, str) else effect(self.rules[reader.rule], reader.name)
 
     def facts(self) -> list[dict[str, Any]]:
         return [asdict(reader) for reader in (*self.direct, *self.further)]
@@ -132,7 +140,7 @@ def downstream(sinks: Sequence[str], folder: Path, name: str) -> Downstream:
 
     rules = good_rules(folder)
     direct = readers_of(sinks, readers(rules), name)
-    return Downstream(direct, further(direct, rules, name))
+    return Downstream(direct, further(direct, rules, name), {rule.rule: rule for rule in rules})
 
 
 def sinks_of(head: Head) -> list[str]:

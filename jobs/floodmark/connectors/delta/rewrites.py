@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
@@ -16,6 +16,9 @@ from floodmark.ledger.delta import tablelog
 from floodmark.ledger.delta.datafiles import sizes_of
 from floodmark.ledger.delta.tablelog import DataCommit
 from floodmark.ledger.delta.tables import logged_between
+
+if TYPE_CHECKING:
+    from floodmark.core.rules.rule import Stream
 
 FEED = "delta.enableChangeDataFeed"
 _TRACKED, _ROW_IDS = "delta.enableRowTracking", ("baseRowId", "defaultRowCommitVersion")
@@ -31,6 +34,33 @@ def rewriting(commits: Iterable[DataCommit]) -> list[DataCommit]:
         elif found:
             break
     return found
+
+
+def why_stopped(commit: DataCommit, stream: Stream) -> str | None:
+    """Why nothing beyond a commit is read until somebody decides; None: it is read.
+
+    `on_rewrite: correct` follows no reset where rows can be late: the results that are written again lie below the
+    watermark, so they would not count, and no correction would be due any more.
+    """
+    said = commit.metadata
+    if not commit.removes or said is None or stream.on_rewrite == "skip":
+        return None
+    problem = f"version {commit.version} of the table removes or changes existing rows: {author(said, stream.rule)}. "
+    if stream.on_rewrite == "stop":
+        return (
+            f"{problem}Nothing more is read until the rule says what to do: with "
+            "`on_rewrite: correct` at the stream, the next run recomputes the results of the rows that left and "
+            "came; with `on_rewrite: skip`, it passes the commit over. Or start over from the table's current "
+            "content with `floodmark reset`"
+        )
+    if stream.lateness_us is None or not _is_reset(said):
+        return None
+    first = f"`floodmark run {stream.rule}`" if stream.rule else "run that rule"
+    return (
+        f"{problem}Its new results lie below this rule's watermark, and `lateness` makes them late, so "
+        f"`on_rewrite: correct` cannot follow. Nothing more is read. First {first}, then start this rule over with "
+        "`floodmark reset`"
+    )
 
 
 def described(address: str, commit: DataCommit) -> str:
@@ -129,12 +159,17 @@ def _unknown(address: str, what: str, file: Mapping[str, Any]) -> HistoryGone:
     return HistoryGone(about_table(address, problem))
 
 
+def _is_reset(info: Mapping[str, Any]) -> bool:
+    """Whether a commit is the one by which the reset of a rule empties its sink."""
+    return str(info.get("app", "")).startswith("floodmark/") and info.get("intent") == "empty"
+
+
 def author(info: Mapping[str, Any], rule: str | None) -> str:
     """Who made a commit that removes rows, and why, according to its metadata. `rule`: whose sink the table is."""
     who = f"rule {rule}" if rule else "the rule that writes it"
     if not str(info.get("app", "")).startswith("floodmark/"):
         return "something other than a rule did it, and Floodmark reads only added rows"
-    if info.get("intent") == "empty":
+    if _is_reset(info):
         return f"{who} was reset"
     if "backfill" in info:
         return f"{who} has replaced the results of an interval, in its backfill {info['backfill']}"

@@ -18,12 +18,12 @@ from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.opening import open_existing
 from floodmark.connectors.delta.rewrites import (
     as_added,
-    author,
     described,
     file_changes,
     is_fed,
     newest_alike,
     rewriting,
+    why_stopped,
 )
 from floodmark.connectors.ports.source import Backlog, Planned
 from floodmark.core.committimes import first_from
@@ -138,16 +138,9 @@ class DeltaSource(Planned):
         return tuple(described(self.address, commit) for commit in commits if commit.removes)
 
     def _refuse_removed(self, commits: Iterable[tablelog.DataCommit]) -> None:
-        found = next((commit for commit in commits if commit.removes and commit.metadata is not None), None)
-        if found is not None and self.declared.on_rewrite == "stop":
-            raise self._gone(
-                f"version {found.version} of the table removes or changes existing rows: "
-                f"{author(found.metadata or {}, self.declared.rule)}. "
-                "Nothing more is read until the rule says what to do: with "
-                "`on_rewrite: correct` at the stream, the next run recomputes the results of the rows that left and "
-                "came; with `on_rewrite: skip`, it passes the commit over. Or start over from the table's current "
-                "content with `floodmark reset`"
-            )
+        problem = next(filter(None, (why_stopped(commit, self.declared) for commit in commits)), None)
+        if problem is not None:
+            raise self._gone(problem)
 
     def _gone(self, problem: str) -> HistoryGone:
         return HistoryGone(about(f"stream {self.name}", self.address, problem))

@@ -34,8 +34,15 @@ def unread(rule: Rule, home: Home, head: Head) -> dict[str, Rewrite]:
 
 
 def rewrites(rule: Rule, home: Home, head: Head) -> dict[str, Rewrite]:
-    """Those of them that the rule corrects. The logs of other streams are not read: each run asks."""
-    return _beyond(rule, home, head, "correct")
+    """Those of them that the rule corrects. The logs of other streams are not read: each run asks.
+
+    Raises HistoryGone if a commit beyond what was read is one that no correction can follow.
+    """
+    found = _beyond(rule, home, head, "correct")
+    opened = sources(rule, home)
+    for name in found:
+        opened[name].check_appended(head.lines[name])
+    return found
 
 
 def deferred(rule: Rule, home: Home, head: Head, found: Mapping[str, Rewrite]) -> Deferred:
@@ -67,7 +74,7 @@ def watermark_due(rule: Rule, head: Head) -> int | None:
 def answered(rule: Rule, home: Home, head: Head, answer: OnRewrite) -> Rule:
     """The rule as if its file gave this answer at each stream that was rewritten and says `stop`.
 
-    Raises Refused where the answer is none for such a rule.
+    Raises Refused where the answer is none for such a rule, and HistoryGone where it is none for such a commit.
     """
     stopped = [name for name in unread(rule, home, head) if rule.streams[name].on_rewrite == "stop"]
     answers = {name: rule.streams[name].model_copy(update={"on_rewrite": answer}) for name in stopped}
@@ -76,4 +83,5 @@ def answered(rule: Rule, home: Home, head: Head, answer: OnRewrite) -> Rule:
         ways = f"start over with `floodmark reset {rule.rule}`"
         other = f", or pass the commits over with `floodmark correct {rule.rule} --skip`" if answer == "correct" else ""
         raise Refused(f"rule {rule.rule} cannot be corrected: {problem}. Instead, {ways}{other}")
+    rewrites(found, home, head)
     return found

@@ -1,4 +1,5 @@
-"""Decides which rules follow what a backfill or a correction of one rule changes, in which order, and how. Pure."""
+"""Decides which rules follow what a backfill, a correction or a reset of one rule changes, in which order, and how.
+Pure."""
 
 from __future__ import annotations
 
@@ -117,6 +118,23 @@ _EFFECTS: dict[Does, str] = {
         "stream, or answer once by `floodmark correct {rule}`, or `floodmark reset {rule}`"
     ),
     "wait": "nothing changes for it until {after} has been answered",
+}
+
+
+def after_reset(rule: Rule, stream: str) -> str:
+    """What a rule does after a reset has removed the rows that one of its streams has read, for people."""
+    found = rule.streams[stream]
+    does = _does(rule, [found])
+    if does == "correct" and found.lateness_us is not None:
+        return f"{_GONE}, so its next run stops: reset it after the next run of this rule"
+    return _AFTER_RESET.get(does, _EFFECTS[does])
+
+
+_GONE = "rows that it has read are removed"
+_AFTER_RESET: dict[Does, str] = {
+    "correct": f"{_GONE}, and its next runs correct its results (`on_rewrite: correct`)",
+    "skip": "its next run passes the commit over (`on_rewrite: skip`), and all new results come on top",
+    "stop": f"{_GONE}, so its next run stops: reset it after this rule",
 }
 
 
