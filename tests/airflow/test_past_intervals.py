@@ -215,8 +215,9 @@ def test_where_no_window_starts_it_is_skipped_and_what_is_not_final_is_refused(r
         execute(often, context(7.25))
     with pytest.raises(AirflowFailException, match="not final: expected the watermark"):
         execute(rule, context(24))
-    with pytest.raises(AirflowFailException, match="expected a cron schedule"):
-        execute(rule.model_copy(update={"schedule": None}), context(7))
+    for schedule in (None, "upstream", "@once", "@continuous"):
+        with pytest.raises(AirflowFailException, match=f"expected a cron schedule .*found {schedule or 'none'}"):
+            execute(rule.model_copy(update={"schedule": schedule}), context(7))
     assert not (fake_path / "arguments").exists()
 
 

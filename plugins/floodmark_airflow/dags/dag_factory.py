@@ -19,7 +19,7 @@ from airflow.sdk import DAG, AssetAny, CronTriggerTimetable
 from airflow.utils.types import DagRunType
 from croniter import croniter  # type: ignore[import-untyped]
 
-from floodmark.core.rules.file.schedule import UPSTREAM
+from floodmark.core.rules.file.schedule import NOT_CRON, UPSTREAM
 from floodmark.core.rules.groups import groups, schedule_of, sources_of
 from floodmark.core.rules.kinds import targets
 from floodmark.core.rules.rule import AirflowSettings, AssetSchedule, Rule, load_rules
@@ -44,8 +44,6 @@ TAG = "floodmark"
 OWNERS = 10  # most owners that a DAG names
 # Of a group's DAG: a backfill is of one rule. Airflow accepts names, though its annotation requires an enumeration.
 RUN_TYPES: Any = tuple(kind.value for kind in DagRunType if kind is not DagRunType.BACKFILL_JOB)
-# Airflow's names of schedules that no cron expression can express.
-NOT_CRON = ("@once", "@continuous")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from floodmark.core.lifecycle.backfills import EVERYTHING, requested_interval, requested_whole, starting_in
 from floodmark.core.lifecycle.zones import micros_of, zoned
-from floodmark.core.rules.file.schedule import UPSTREAM
+from floodmark.core.rules.file.schedule import NOT_CRON, UPSTREAM
 from floodmark.views.formats import iso
 from floodmark_airflow.triggers.fields import Choice, Field, Flag, Params, asks
 from floodmark_airflow.triggers.operations import Operation, ledger_of
@@ -169,8 +169,12 @@ def _next_tick(rule: Rule, at: datetime) -> datetime:
     from airflow.timetables.trigger import CronTriggerTimetable
     from pendulum import instance
 
-    if not isinstance(rule.schedule, str) or rule.schedule == UPSTREAM:
-        raise AirflowFailException(f"rule {rule.rule}: expected a cron schedule for Airflow's own backfill, found none")
+    if not isinstance(rule.schedule, str) or rule.schedule in (UPSTREAM, *NOT_CRON):
+        found = rule.schedule if isinstance(rule.schedule, str) else "none"
+        raise AirflowFailException(
+            f"rule {rule.rule}: expected a cron schedule for Airflow's own backfill, found {found}. Backfill the "
+            "interval by the form, with `operation: backfill`"
+        )
     table = CronTriggerTimetable(rule.schedule, timezone=rule.timezone)
     tick = instance(at) - BEFORE
     while tick < at:

@@ -26,7 +26,8 @@ _CRON_FIELD = re.compile(r"(?!.*\b[HhRr]\b)[0-9A-Za-z*/,#?-]+")  # R: another mi
 MOST_OF_CRON = 100  # Airflow stores their description in words in a column of 1000 characters
 _TABLE_OF_POSTGRES = re.compile(r"[^/]+(/+[^/]+){3}/*")
 UPSTREAM = "upstream"  # a rule's schedule: after the rules that its streams name
-_CRON_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@once", "@continuous")
+NOT_CRON = ("@once", "@continuous")  # Airflow's names of schedules that no cron expression can express
+_CRON_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", *NOT_CRON)
 
 
 def _asset(value: str) -> str:
