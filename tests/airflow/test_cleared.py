@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from test_operator import spark_submit, was_started
 from floodmark.core.rules.rule import Rule, load_rule
 from floodmark_airflow.dags.dag_factory import build
 from floodmark_airflow.tries import Tries
+from floodmark_airflow.triggers.backfills import created_at
 
 __all__ = ["rule"]  # a fixture
 
@@ -55,6 +57,11 @@ class Task:
     def has_retries(self, number: int) -> None:
         """As the file says now."""
         self._ti.task.retries = number
+
+    @property
+    def created(self) -> datetime:
+        """When this try was created, by its id."""
+        return created_at(self._ti.id)
 
     @property
     def first(self) -> tuple[int, int]:
@@ -100,6 +107,17 @@ def begun(metadata: None, rules: Path) -> Iterator[Callable[[int], Task]]:
         yield begin
         session.execute(update(TaskInstance).where(TaskInstance.dag_id == "rule.cleared").values(state="success"))
         delete_dag("rule.cleared", session=session)  # which refuses while a task of it runs
+
+
+def test_the_id_of_a_try_says_when_it_was_created(begun: Callable[[int], Task]) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=1)
+    task = begun(2)
+    first = task.created
+    assert before < first < datetime.now(UTC) + timedelta(seconds=1)
+    task.begin()
+    assert task.created == first
+    task.fail()
+    assert task.created > first
 
 
 def test_the_first_try_since_a_clear_is_told_by_airflows_own_numbers(begun: Callable[[int], Task]) -> None:

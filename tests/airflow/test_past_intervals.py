@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -30,13 +31,14 @@ from floodmark_airflow.pages.strip import strip
 from floodmark_airflow.tries import Tries
 from floodmark_airflow.triggers import backfills
 from floodmark_airflow.triggers.backfills import Backfill as Asked
-from floodmark_airflow.triggers.backfills import of_airflow
+from floodmark_airflow.triggers.backfills import of_airflow, run_before
 from floodmark_airflow.triggers.corrections import Correct
 from floodmark_airflow.triggers.forms import operation_of
 
 SQL = "SELECT window.start AS start, count(*) AS c FROM events GROUP BY window(at, '1 hour')"
 DAY = datetime(2001, 1, 1, tzinfo=UTC)
 HOUR = 3_600_000_000
+CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 START = round(DAY.timestamp()) * 1_000_000
 
 
@@ -56,11 +58,17 @@ def folded(rules: Path, place: Path, sink_id: str) -> Rule:
     return found
 
 
+def task_instance(before: Any = None) -> Any:
+    """Of a task that was created in this moment. before: the run before this one."""
+    made = UUID(int=round(CREATED.timestamp() * 1000) << 80)
+    return SimpleNamespace(id=made, try_number=1, max_tries=3, get_previous_dagrun=lambda: before)
+
+
 def context(hour: float = 0, kind: str = "backfill", **params: Any) -> Any:
     run = SimpleNamespace(run_type=kind, logical_date=DAY + timedelta(hours=hour), clear_number=0)
     return {
         "run_id": "b1",
-        "ti": SimpleNamespace(try_number=1, max_tries=3),
+        "ti": task_instance(),
         "dag_run": run,
         "params": {"operation": "run", **params},
         "outlet_events": OutletEventAccessors(),
@@ -111,7 +119,7 @@ def test_no_time_lies_between_two_runs_also_where_clocks_change(rule: Rule, sche
     at = CronTriggerTimetable(schedule, timezone="Europe/Berlin")._get_next(instance(night))
     for _ in range(110):
         run = SimpleNamespace(run_type="backfill", logical_date=at)
-        found = operation_of(berlin, {"dag_run": run, "params": {}})
+        found = operation_of(berlin, {"dag_run": run, "ti": task_instance(), "params": {}})
         assert isinstance(found, Asked)
         assert found.begin == at < found.end
         at = found.end
@@ -122,6 +130,55 @@ def test_a_run_of_a_backfill_from_before_the_schedule_was_edited_fails(rule: Rul
     now = rule.model_copy(update={"schedule": edited})
     with pytest.raises(AirflowFailException, match="the schedule was edited after this backfill began"):
         operation_of(now, context(7))
+
+
+def run_at(hour: float, kind: str = "backfill", started: float | None = 5, ended: float | None = 9) -> Any:
+    """A run; started, ended: seconds after the task was created that comes after it."""
+    start, end = (None if at is None else CREATED + timedelta(seconds=at) for at in (started, ended))
+    return SimpleNamespace(
+        run_type=kind, logical_date=DAY + timedelta(hours=hour), start_date=start, end_date=end, clear_number=0
+    )
+
+
+def test_a_refined_schedule_stops_a_run_if_windows_start_after_the_run_before_it_has_ended(rule: Rule) -> None:
+    """Each run then ends at the next tick of the finer schedule, and what is between would never be recomputed."""
+    given = context(12)
+    given["ti"] = task_instance(run_at(6))
+    same = rule.model_copy(update={"schedule": "0 */6 * * *"})
+    operation = operation_of(same, given)
+    assert operation is not None
+    assert operation.preview(same).startswith("recomputing")
+    for schedule in ("@hourly", "0 */3 * * *"):
+        now = rule.model_copy(update={"schedule": schedule})
+        operation = operation_of(now, given)
+        assert operation is not None
+        with pytest.raises(AirflowFailException, match=r"expected the run before to end at .* the schedule was edited"):
+            operation.preview(now)
+    given = context(7)
+    given["ti"] = task_instance(run_at(6))
+    often = rule.model_copy(update={"schedule": "*/15 * * * *"})
+    operation = operation_of(often, given)
+    assert operation is not None
+    assert operation.preview(often).startswith("recomputing"), "the window that starts with each run is the only one"
+
+
+@pytest.mark.parametrize(
+    ("before", "same"),
+    [
+        (run_at(6), True),
+        (run_at(6, ended=None), True),
+        (run_at(6, started=-5, ended=None), True),
+        (run_at(6, started=-5, ended=-1), False),
+        (run_at(6, "scheduled"), False),
+        (None, False),
+    ],
+    ids=["since", "running", "waiting", "of-another", "scheduled", "none"],
+)
+def test_the_run_before_is_of_the_same_backfill_if_it_was_not_done_when_this_one_was_created(
+    before: Any, same: bool
+) -> None:
+    """Airflow works on one backfill of a DAG at a time."""
+    assert run_before(task_instance(before)) == (DAY + timedelta(hours=6) if same else None)
 
 
 def test_a_backfill_is_submitted_and_believed_by_the_ledger_alone(rule: Rule, place: Path, fake_path: Path) -> None:

@@ -1,15 +1,16 @@
 """Backfills under Airflow: by a manual run, or by Airflow's own backfill.
 
 A run of Airflow's own backfill covers the time from its logical date to the next tick of the schedule. It takes the
-windows that start in that time. So the runs of a backfill take each window once, whatever the schedule.
+windows that start in that time. So the runs of a backfill take each window once, whatever the schedule, as long as it
+is not edited: Airflow does not tell a run with which schedule it was created.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -22,6 +23,10 @@ from floodmark_airflow.triggers.fields import Choice, Field, Flag, Params, asks
 from floodmark_airflow.triggers.operations import Operation, ledger_of
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
     from floodmark_airflow.tries import Tries
@@ -63,7 +68,10 @@ class Joined(Choice):
 
 @dataclass(frozen=True, kw_only=True)
 class Backfill(Operation):
-    """Recomputes [begin, end) of event time, or everything."""
+    """Recomputes [begin, end) of event time, or everything.
+
+    since: of Airflow's own backfill, where the run before ends by today's schedule; None: unknown.
+    """
 
     name: ClassVar = "backfill"
     about: ClassVar = "recompute a past interval, late rows included, and replace it in the sinks"
@@ -73,6 +81,7 @@ class Backfill(Operation):
     lookups: str | None = asks(
         Joined("lookups", "read lookup tables as they are now (default), or then: as each epoch read them")
     )
+    since: datetime | None = None
 
     def arguments(self) -> list[str]:
         return [*([] if self.everything else ["--align"]), *super().arguments()]
@@ -86,6 +95,7 @@ class Backfill(Operation):
             requested_whole(rule, head, self.then)
             return f"recomputing everything{self._joined}"
         self._check_bounds()
+        self._check_nothing_between(rule, head)
         begin, end = self._starts(rule, head)
         if begin == end or self._set_back(begin, end):
             raise AirflowSkipException(f"no window starts from {self.begin} to before {self.end}")
@@ -110,6 +120,14 @@ class Backfill(Operation):
             )
         if self.begin == self.end:
             raise AirflowFailException(f"expected from before to, found {self.begin} for both")
+
+    def _check_nothing_between(self, rule: Rule, head: Head) -> None:
+        """Raise AirflowFailException if windows start after the run before has ended, and before this one begins."""
+        if self.since is None or self.begin is None or self.since >= self.begin:
+            return
+        begin, end = replace(self, begin=self.since, end=self.begin)._starts(rule, head)
+        if begin < end:
+            raise _edited(rule, f"the run before to end at {self.begin}", str(self.since))
 
     def _set_back(self, begin: int, end: int) -> bool:
         """Whether it is the hour in which clocks are set back, for a rule whose event times are local times."""
@@ -154,9 +172,31 @@ class Backfill(Operation):
         return self.then or read == {name: one.model_dump() for name, one in pinned_now(rule).items()}
 
 
-def of_airflow(rule: Rule, at: datetime, dry_run: bool = False) -> Backfill:
-    """The operation of a run of Airflow's own backfill with this logical date."""
-    return Backfill(begin=_plain(at), end=_plain(_next_tick(rule, at)), everything=False, lookups=None, dry_run=dry_run)
+def of_airflow(rule: Rule, at: datetime, dry_run: bool = False, before: datetime | None = None) -> Backfill:
+    """The operation of a run of Airflow's own backfill with this logical date. before: that of the run before."""
+    since = None if before is None else _after(rule, before)
+    end = _after(rule, at)
+    if end is None:
+        raise _edited(rule, f"a time of the schedule {rule.schedule}", str(at))
+    return Backfill(begin=_plain(at), end=end, everything=False, lookups=None, dry_run=dry_run, since=since)
+
+
+def run_before(ti: RuntimeTaskInstanceProtocol) -> datetime | None:
+    """The logical date of the run before in the same backfill; None: Airflow does not tell.
+
+    Airflow does not say of which backfill a run is. But a DAG has one at a time: a run is of the same backfill if it is
+    not done, or was begun after this one was created.
+    """
+    found = ti.get_previous_dagrun()
+    if found is None or str(getattr(found.run_type, "value", found.run_type)) != "backfill":
+        return None
+    is_same = found.end_date is None or (found.start_date is not None and found.start_date >= created_at(ti.id))
+    return found.logical_date if is_same else None
+
+
+def created_at(ti: UUID) -> datetime:
+    """When a task's try was created, which is in its id (UUID 7). The first try is created with its run."""
+    return datetime.fromtimestamp((ti.int >> 80) / 1000, UTC)
 
 
 def _plain(at: datetime) -> datetime:
@@ -164,8 +204,15 @@ def _plain(at: datetime) -> datetime:
     return datetime.fromisoformat(at.isoformat())
 
 
-def _next_tick(rule: Rule, at: datetime) -> datetime:
-    """The next tick by the same code that Airflow uses for run dates, so that runs leave no gap."""
+def _edited(rule: Rule, expected: str, found: str) -> AirflowFailException:
+    return AirflowFailException(
+        f"rule {rule.rule}: expected {expected}, found {found}: the schedule was edited after this backfill began, so "
+        "its runs no longer cover each interval once. Begin a new backfill"
+    )
+
+
+def _after(rule: Rule, at: datetime) -> datetime | None:
+    """The next tick by the same code that Airflow uses for run dates, so that runs leave no gap; None: `at` is none."""
     from airflow.timetables.trigger import CronTriggerTimetable
     from pendulum import instance
 
@@ -179,9 +226,4 @@ def _next_tick(rule: Rule, at: datetime) -> datetime:
     tick = instance(at) - BEFORE
     while tick < at:
         tick = table._get_next(tick)
-    if tick != at:
-        raise AirflowFailException(
-            f"rule {rule.rule}: expected a time of the schedule {rule.schedule}, found {at}: the schedule was edited "
-            "after this backfill began, so its runs no longer cover each interval once. Begin a new backfill"
-        )
-    return table._get_next(instance(at))
+    return _plain(table._get_next(instance(at))) if tick == at else None

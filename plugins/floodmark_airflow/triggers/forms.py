@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from floodmark_airflow.naming import dag_id
 from floodmark_airflow.triggers.abandons import Abandon
-from floodmark_airflow.triggers.backfills import Backfill, of_airflow
+from floodmark_airflow.triggers.backfills import Backfill, of_airflow, run_before
 from floodmark_airflow.triggers.corrections import Correct
 from floodmark_airflow.triggers.lives import Adopt, Drop, Recheck, Rename, Retire, Return
 from floodmark_airflow.triggers.operations import Operation
@@ -92,7 +92,7 @@ def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:
         return chosen.from_form(rule, params)
     if run is None or str(getattr(run.run_type, "value", run.run_type)) != "backfill":
         return None
-    return of_airflow(rule, run.logical_date, is_dry(context))
+    return of_airflow(rule, run.logical_date, is_dry(context), run_before(context["ti"]))
 
 
 def check_known(params: Mapping[str, Any], given: Iterable[str]) -> None:
