@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from airflow.sdk._shared.observability.metrics.validators import stat_name_default_handler
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.serialization.serialized_objects import DagSerialization
 from deltalake import write_deltalake
 from support.byhand import begun
@@ -18,10 +20,16 @@ from support.flow import SCHEMA, Flow
 from test_dags import parse, write
 from test_operator import context
 
+from floodmark.connectors.relay.memory import remember
+from floodmark.core.relay.positions import Position
 from floodmark.core.rules.rule import Rule
+from floodmark.ledger.home import Home
+from floodmark_airflow.assets import target_asset
 from floodmark_airflow.dags.dag_factory import build
 from floodmark_airflow.naming import relay_id
+from floodmark_airflow.tasks import reporting
 from floodmark_airflow.tasks.operators import RelayOperator
+from floodmark_airflow.tasks.reporting import note_shipped
 
 
 def targets(rule: str) -> list[dict[str, Any]]:
@@ -42,6 +50,41 @@ def rule_of(place: Path) -> Rule:
     rule = flow.rule()
     write_deltalake(str(flow.place.outbox(rule.sinks[1])), pa.Table.from_pylist([], schema=SCHEMA))
     return rule
+
+
+SHIPPED = {"generation": 1, "epoch": 2, "seq": 9}
+EARLIER = {"generation": 1, "epoch": 1, "seq": 6}
+
+
+@pytest.mark.parametrize(
+    ("extra", "later", "news"),
+    [
+        (None, None, True),
+        (SHIPPED, True, False),
+        (EARLIER, True, True),
+        ({**SHIPPED, "seq": 8}, True, True),
+        ({"rule": "counted", "generation": 1, "epoch": 2}, True, False),
+        ({}, True, False),
+        (SHIPPED, False, True),
+    ],
+    ids=["none", "told", "of-before", "of-before-a-correction", "without-a-row", "by-hand", "of-another-ledger"],
+)
+def test_a_target_is_told_of_unless_its_last_event_has_told_of_its_position(
+    place: Path, monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any] | None, later: bool | None, news: bool
+) -> None:
+    """Another task may ship between the look of one task and its end, when Airflow stamps its event."""
+    rule = rule_of(place)
+    home, sink = Home(place / "home", rule.rule), rule.sinks[1]
+    folder = home.outbox(sink)
+    assert folder is not None
+    remember(folder, Position("ledger", 1, "token", 2, 9, "hash"))
+    at = datetime.now(UTC) + timedelta(minutes=1 if later else -1)
+    last = None if later is None else SimpleNamespace(timestamp=at, extra=extra)
+    monkeypatch.setattr(reporting, "newest_told", lambda told: last)
+    events = OutletEventAccessors()
+    assert note_shipped(events, rule, sink, home) is news
+    told = events[target_asset(rule, sink)].extra
+    assert told == ({"rule": rule.rule, **SHIPPED} if news else {})
 
 
 def test_each_target_has_a_task_after_the_run(rules: Path) -> None:

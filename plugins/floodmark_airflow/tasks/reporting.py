@@ -19,10 +19,11 @@ from floodmark_airflow.assets import asset, target_asset
 from floodmark_airflow.naming import metric_part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from airflow.sdk import Asset
+    from airflow.sdk.execution_time.comms import AssetEventResult
     from airflow.sdk.types import OutletEventAccessorsProtocol
 
     from floodmark.connectors.relay.backlogs import Undelivered
@@ -182,20 +183,29 @@ def note_events(events: OutletEventAccessorsProtocol, rule: Rule, head: Head, ep
 
 
 def note_shipped(events: OutletEventAccessorsProtocol, rule: Rule, sink: Sink, home: Home) -> bool:
-    """Add the target's position to its asset event. False if it has got nothing since the last one."""
+    """Add the target's position to its asset event. False if the last one has told of it.
+
+    Airflow stamps an event when its task has ended, and another task may have shipped by then: the time alone does not
+    say what it has told.
+    """
     from floodmark.connectors.relay.memory import recall
 
     folder = home.outbox(sink)
     memory = None if folder is None else recall(folder)
     if memory is None or memory.position is None or memory.at is None or not memory.position.seq:
         return False
-    found = target_asset(rule, sink)
-    last = newest_event_of(found)
-    if last is not None and last > datetime.fromisoformat(memory.at):
+    found, position = target_asset(rule, sink), memory.position
+    facts = {"generation": position.generation, "epoch": position.epoch, "seq": position.seq}
+    last = newest_told(found)
+    if last is not None and last.timestamp > datetime.fromisoformat(memory.at) and _has_told(last.extra or {}, facts):
         return False
-    position = memory.position
-    events[found].extra.update({"rule": rule.rule, "generation": position.generation, "epoch": position.epoch})
+    events[found].extra.update({"rule": rule.rule, **facts})
     return True
+
+
+def _has_told(extra: Mapping[str, Any], facts: Mapping[str, int]) -> bool:
+    """Whether an event tells of a position. One by others, or by an earlier release, need not have all facts."""
+    return all(extra.get(name) in (None, value) for name, value in facts.items())
 
 
 def _tables(rule: Rule) -> list[str]:
@@ -205,15 +215,16 @@ def _tables(rule: Rule) -> list[str]:
 
 def newest_event(address: str) -> datetime | None:
     """Time of the last asset event of a sink; None: never. Airflow answers, through the task's supervisor."""
-    return newest_event_of(asset(address))
+    last = newest_told(asset(address))
+    return None if last is None else last.timestamp
 
 
-def newest_event_of(told: Asset) -> datetime | None:
-    """The same for an asset."""
+def newest_told(told: Asset) -> AssetEventResult | None:
+    """The last event of an asset."""
     from airflow.sdk.execution_time.context import InletEventsAccessor
 
     events = InletEventsAccessor(told.name, told.uri).ascending(False).limit(1)
-    return events[0].timestamp if len(events) else None
+    return events[0] if len(events) else None
 
 
 def unreported_commits(rule: Rule, rows: Sequence[Row]) -> list[Row]:
