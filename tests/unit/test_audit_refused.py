@@ -108,6 +108,12 @@ class Has:
     def rows(self) -> Iterator[pa.RecordBatch]:
         yield from table_of(self.held).to_batches()
 
+    def damage(self) -> Iterator[str]:
+        yield from ()
+
+    def expired(self) -> int:
+        return 0
+
 
 OLD, NEW = [("a", 1), ("b", 2)], [("a", 1), ("c", 3)]
 

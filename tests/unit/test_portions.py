@@ -9,7 +9,7 @@ import pytest
 
 from floodmark.core.protocol.records.backfills import Backfill
 from floodmark.core.protocol.records.rows import Kind, Row
-from floodmark.core.relay.portions import Portion, Replaced, batches, check_position, portions
+from floodmark.core.relay.portions import MOST_BYTES, Portion, Replaced, batches, check_position, portions
 from floodmark.core.relay.positions import Position
 from floodmark.core.relay.terms import Terms, terms_at
 from floodmark.errors import LedgerBroken, NotOwned, Refused
@@ -166,6 +166,13 @@ def test_batches_have_as_many_rows_as_fit_but_always_one_portion(most: int, size
     """Of 1, 2, 1 and 5 rows."""
     found = [Portion(at(i), "", i, rows, None) for i, rows in enumerate((1, 2, 1, 5), 1)]
     assert [len(one) for one in batches(found, most)] == sizes
+
+
+def test_batches_of_wide_rows_end_by_their_bytes() -> None:
+    """Of 3, 3, 1 and 9 quarters of what one may have."""
+    found = [Portion(at(i), "", quarters, 1, None) for i, quarters in enumerate((3, 3, 1, 9), 1)]
+    taken = batches(found, 99, lambda one: (one.commit or 0) * MOST_BYTES // 4)
+    assert [[one.commit for one in batch] for batch in taken] == [[3], [3, 1], [9]]
 
 
 def test_what_empties_a_target_is_in_one_transaction_with_what_fills_it() -> None:

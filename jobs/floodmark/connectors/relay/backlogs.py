@@ -18,7 +18,7 @@ from floodmark.core.relay.positions import Position
 from floodmark.core.relay.redeliveries import waiting
 from floodmark.core.rules.kinds import targets
 from floodmark.core.text.durations import SECOND
-from floodmark.errors import HistoryGone, Refused, WrongColumn
+from floodmark.errors import Refused, WrongColumn
 from floodmark.ledger.landings import OUTBOX, LandedTable, app_of
 from floodmark.ledger.ledger import LedgerReader
 
@@ -119,7 +119,7 @@ def _of(sink: Sink, home: Home, ledger: LedgerReader | None) -> Undelivered:
         left, refused = list(pending(sink, memory, ledger)), len(refused_by(sink, home, ledger))
     except Refused as fault:  # the rule's other targets are told of all the same
         return Undelivered(sink.label, 0, 0, 0, None, memory, sink.outbox_bytes, stuck=str(fault))
-    rows, size = sum(one.rows for one in left), sum(_size(folder, one) for one in left)
+    rows, size = sum(one.rows for one in left), sum(size_of(folder, one) for one in left)
     oldest, maxima = left[0].at if left else None, _maxima(ledger, memory, left)
     return Undelivered(sink.label, len(left), rows, size, oldest, memory, sink.outbox_bytes, maxima, refused)
 
@@ -231,11 +231,3 @@ def pending(sink: Sink, memory: Memory, ledger: LedgerReader | None) -> Iterator
     since = memory.position if memory.position and memory.position.ledger == ledger.id else Position(ledger.id)
     found = portions(ledger.since(since.seq), PREFIX + str(sink.address), since)
     yield from (one for one in found if not one.is_empty or one.empties)
-
-
-def _size(folder: Path, one: Portion) -> int:
-    """Bytes of its files; 0 if they are gone: a relay will say so."""
-    try:
-        return 0 if one.commit is None else size_of(folder, one.commit)
-    except HistoryGone:
-        return 0

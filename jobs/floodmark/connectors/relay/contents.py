@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from floodmark.core.relay.portions import Portion
+
 NO_RETRY = (
     ". No retry mends that. Give the column the earlier type in the SQL, and reset the rule; or write `on_reset: "
     "empty` at the sink, and reset it"
@@ -166,6 +168,11 @@ def picked(batches: Iterator[pa.RecordBatch], places: Collection[int]) -> pa.Tab
     return pa.Table.from_batches(found)
 
 
-def size_of(folder: Path, commit: int) -> int:
-    """Bytes of the files that the outbox's version `commit` added."""
-    return sum(int(json.loads(text)["add"]["size"]) for text in datafiles.added_files(str(folder), commit))
+def size_of(folder: Path, one: Portion) -> int:
+    """Bytes of a portion's files in the outbox; 0 if they are gone: who reads them says so."""
+    if one.commit is None:
+        return 0
+    try:
+        return sum(int(json.loads(text)["add"]["size"]) for text in datafiles.added_files(str(folder), one.commit))
+    except HistoryGone:
+        return 0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.relay.aside import Aside, Refusal
-from floodmark.connectors.relay.contents import columns_in, picked, rows_of, with_types, without
+from floodmark.connectors.relay.contents import columns_in, picked, rows_of, size_of, with_types, without
 from floodmark.connectors.relay.memory import (
     Lost,
     recall,
@@ -200,7 +200,7 @@ class Relay:
         ledger, since, behind = asked
         found = portions(behind, self._table, since)
         done, begun = Shipped(0, 0, since), time.monotonic()
-        for batch in batches(found, 0 if self._target.one_by_one else MOST_ROWS):
+        for batch in batches(found, 0 if self._target.one_by_one else MOST_ROWS, partial(size_of, self._folder)):
             self._turn_to(sink_of(ledger, self._sink, batch[0]))
             epochs = [one.position.epoch for one in batch]
             reach(self._rule, "relay.before", *epochs)

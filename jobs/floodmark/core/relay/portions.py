@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +18,7 @@ from floodmark.errors import LedgerBroken, NotOwned, Refused
 
 ANEW = "remove the target with its position: the relay then makes it anew, and ships all that its outbox has"
 MOST_ROWS = 250_000  # in one transaction of a target, unless a single portion has more
+MOST_BYTES = 64 << 20  # of the outbox's files, as well: a target may be slow
 
 
 @dataclass(frozen=True)
@@ -195,17 +196,22 @@ def _restating(found: Portion, backfill: Backfill) -> Portion:
     return replace(found, replaces=Replaced(backfill.column, parts), whole=True)
 
 
-def batches(found: Sequence[Portion], most: int = MOST_ROWS) -> Iterator[list[Portion]]:
-    """Portions in order, several together as long as they have at most `most` rows.
+def batches(
+    found: Sequence[Portion], most: int = MOST_ROWS, size: Callable[[Portion], int] = lambda _: 0
+) -> Iterator[list[Portion]]:
+    """Portions in order, several together as long as they have at most `most` rows, and MOST_BYTES by `size`.
 
     One that takes rows away begins a batch: it may need to read what the target has. So does one by other terms.
     """
-    batch, rows = list[Portion](), 0
+    batch, rows, taken = list[Portion](), 0, 0
     for one in found:
-        if batch and (one.takes_away or (rows and rows + one.rows > most) or one.terms != batch[0].terms):
+        more = size(one)
+        is_full = rows and (rows + one.rows > most or taken + more > MOST_BYTES)
+        if batch and (one.takes_away or is_full or one.terms != batch[0].terms):
             yield batch
-            batch, rows = [], 0
+            batch, rows, taken = [], 0, 0
         batch.append(one)
         rows += one.rows
+        taken += more
     if batch:
         yield batch

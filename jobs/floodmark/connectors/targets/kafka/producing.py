@@ -98,10 +98,15 @@ class Transactions:
         return partial(self._lose, one.row) if one.least + _HEADERS > self._largest else None
 
     def _flush(self) -> None:
-        """Ends as soon as a record is lost: librdkafka holds others of its batch back until the transaction ends."""
-        until = time.monotonic() + ANSWER
+        """Wait until the broker has all. A slow one may take its time, as long as it takes records.
+
+        Ends as soon as a record is lost: librdkafka holds others of its batch back until the transaction ends.
+        """
+        until, least = 0.0, None
         while left := self._producer.flush(TURN):
             self._check_lost()
+            if least is None or left < least:
+                until, least = time.monotonic() + ANSWER, left
             if time.monotonic() > until:
                 break
         self._check_lost()
