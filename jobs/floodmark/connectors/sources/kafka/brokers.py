@@ -155,6 +155,18 @@ class Brokers:
         found = self._admin.describe_configs([resource], request_timeout=WAIT)[resource]
         return self._asked(found.result, topic)
 
+    def longest(self) -> float | None:
+        """Seconds for which all brokers allow a transaction to be open; None if they do not tell this login."""
+        from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
+
+        numbers = self._asked(self._cluster).brokers
+        asked = [ConfigResource(ConfigResource.Type.BROKER, str(number)) for number in numbers]
+        try:
+            found = [one.result() for one in self._admin.describe_configs(asked, request_timeout=WAIT).values()]
+            return min(int(one["transaction.max.timeout.ms"].value) for one in found) / 1000
+        except (self._failure, KeyError, TypeError, ValueError):
+            return None
+
     def make(self, topic: str, partitions: int = -1, settings: Mapping[str, str] | None = None) -> None:
         """Make a topic, with the broker's number of partitions and copies; one that is there stays as it is."""
         from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]

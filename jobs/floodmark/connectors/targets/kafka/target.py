@@ -74,9 +74,9 @@ class KafkaTarget(Target):
     def _fence(self) -> Transactions:
         """The only producer: others are ended."""
         if self._transactions is None:
-            largest = self._cluster.brokers.largest(self._topic)
-            name = f"floodmark.{self._topic}"
-            self._transactions = Transactions(self.address, self._cluster.settings, name, largest)
+            brokers, settings = self._cluster.brokers, self._cluster.settings
+            largest, longest = brokers.largest(self._topic), brokers.longest()
+            self._transactions = Transactions(self.address, settings, f"floodmark.{self._topic}", largest, longest)
         return self._transactions
 
     # --- Claiming
