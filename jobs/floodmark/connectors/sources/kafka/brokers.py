@@ -149,20 +149,21 @@ class Brokers:
         return int(self._settings_of(topic)["max.message.bytes"].value)
 
     def _settings_of(self, topic: str) -> Any:
+        (found,) = self._configs("TOPIC", [topic])
+        return self._asked(found.result, topic)
+
+    def _configs(self, kind: str, names: Iterable[str]) -> list[Any]:
+        """What will hold the settings of each topic or broker. `kind`: TOPIC or BROKER."""
         from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        found = self._admin.describe_configs([resource], request_timeout=WAIT)[resource]
-        return self._asked(found.result, topic)
+        asked = [ConfigResource(ConfigResource.Type[kind], name) for name in names]
+        return list(self._admin.describe_configs(asked, request_timeout=WAIT).values())
 
     def longest(self) -> float | None:
         """Seconds for which all brokers allow a transaction to be open; None if they do not tell this login."""
-        from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
-
-        numbers = self._asked(self._cluster).brokers
-        asked = [ConfigResource(ConfigResource.Type.BROKER, str(number)) for number in numbers]
+        numbers = map(str, self._asked(self._cluster).brokers)
         try:
-            found = [one.result() for one in self._admin.describe_configs(asked, request_timeout=WAIT).values()]
+            found = [one.result() for one in self._configs("BROKER", numbers)]
             return min(int(one["transaction.max.timeout.ms"].value) for one in found) / 1000
         except (self._failure, KeyError, TypeError, ValueError):
             return None

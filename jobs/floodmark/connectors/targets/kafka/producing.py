@@ -167,16 +167,12 @@ class Transactions:
         return RunFailed(about_sink(self._address, f"its transaction failed: {said}; {_AGAIN}"))
 
     def _late(self, passed: float) -> str:
-        problem = (
+        return (
             f"expected a transaction of at most {self._limit:.0f} s, after which the broker takes it back, found one "
-        )
-        problem += (
             f"of {passed:.0f} s: nothing of it counts. What is committed stays in the outbox, and a retry ships it "
-        )
-        problem += (
             "if the broker is faster then. Else raise the brokers' transaction.max.timeout.ms (a relay uses up to "
+            f"{MOST:.0f} s). `epoch: {{max_rows: ...}}` keeps later epochs small"
         )
-        return f"{problem}{MOST:.0f} s). `epoch: {{max_rows: ...}}` keeps later epochs small"
 
 
 _AGAIN = "what is committed stays in the outbox, and a retry ships it"
