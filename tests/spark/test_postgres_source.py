@@ -25,8 +25,11 @@ from typer.testing import CliRunner
 import floodmark
 from floodmark.cli.app import app
 from floodmark.connectors.ports import connections
+from floodmark.connectors.ports.connections import connection
 from floodmark.connectors.ports.source import MALFORMED
 from floodmark.connectors.sources.postgres.kind import SOURCE
+from floodmark.connectors.sources.postgres.server import waiting
+from floodmark.connectors.sources.postgres.server.database import Database, settings_of
 from floodmark.connectors.sources.postgres.slot import SlotSource
 from floodmark.core.rules.rule import Stream
 from floodmark.errors import FloodmarkError, HistoryGone, InputFault, NotThereYet, Refused, RunFailed
@@ -74,6 +77,21 @@ def flow_of(place: Path, table: str, postgres: Mapping[str, Any] = {}, **more: A
     flow = Flow(place, "counted", **more)
     flow.stream = {"delta": None, "postgres": {"connection": "shop", "table": table, **postgres}, **flow.stream}
     return flow
+
+
+@pytest.mark.timeout(60)  # without the mend it waits for ever
+def test_a_server_that_hangs_is_not_waited_for(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel stops all of its processes: its host still takes connections, and nobody answers."""
+    monkeypatch.setattr(waiting, "LOOK_EVERY", 0.2)
+    monkeypatch.setattr(waiting, "HANGS_AFTER", 0.1)
+    monkeypatch.setattr(waiting, "WAIT", 1)
+    database = Database("shop", settings_of(connection("shop")))
+    with (
+        pytest.raises(RunFailed, match="does not answer: the server has not answered for 0.1 seconds, nor does it"),
+        database.connected() as asked,
+        server.stopped(),
+    ):
+        asked.execute("SELECT 1")
 
 
 @pytest.mark.parametrize("by", ["slot", "snapshots"])

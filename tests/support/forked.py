@@ -106,8 +106,9 @@ def _command(arguments: list[str], env: dict[str, str], folder: str, said: str) 
 
 
 def _be_impatient() -> None:
+    from floodmark.connectors.sources.postgres.server import waiting
     from floodmark.connectors.targets.postgres import sessions, target
 
     target.LOCK_WAIT, sessions.STOPPED_AFTER = "500ms", 1.0
     target.LOCK_TIME = sessions.LOCK_TIME = "3s"
-    sessions.LOOK_EVERY, sessions.HANGS_AFTER = 0.5, 1.0
+    waiting.LOOK_EVERY, waiting.HANGS_AFTER = 0.5, 1.0

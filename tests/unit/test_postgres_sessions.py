@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from psycopg import errors as pg
 
-from floodmark.connectors.targets.postgres.sessions import looking, refused_or_failed
+from floodmark.connectors.sources.postgres.server.waiting import looking
+from floodmark.connectors.targets.postgres.sessions import refused_or_failed
 from floodmark.errors import RunFailed
 
 NOTHING, SOMETHING = 0, 1

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import psycopg
 from psycopg import errors as pg
 
 from floodmark.connectors.ports.connections import connection
-from floodmark.connectors.sources.postgres.server.database import SETTINGS, WAIT, conninfo, set_up, settings_of
+from floodmark.connectors.sources.postgres.server.database import SETTINGS, conninfo, set_up, settings_of
+from floodmark.connectors.sources.postgres.server.waiting import Session
 from floodmark.core.application.connections import Connection
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import FloodmarkError, Refused, RunFailed
 
-if TYPE_CHECKING:
-    from psycopg.abc import PQGen
-
-T = TypeVar("T")
 LOCK_TIME = "2min"  # the longest wait for a lock that another session holds
-LOOK_EVERY = 30.0  # seconds without an answer, until another session looks whether the server still answers
-HANGS_AFTER = 120.0  # seconds in which it answers nobody
 SAYS = "floodmark relay "  # the name of a relay's session on the server, followed by the target
 STOPPED_AFTER = 10.0  # seconds in which a relay that works sends something
 _LOOK_EVERY = 0.5  # seconds
@@ -47,83 +41,6 @@ def is_of_rows(fault: psycopg.Error) -> bool:
     return isinstance(fault, _OF_ROWS) or state.startswith("P0") or is_own
 
 
-class Session(psycopg.Connection[Any]):
-    """It waits as long as the server works, and not for one that hangs.
-
-    place: libpq's settings. blocked_by: the sessions that it waited for when it looked last, for people.
-    """
-
-    place: Mapping[str, str]
-    blocked_by = ""
-    _heard = 0.0
-
-    def wait(self, gen: PQGen[T], *args: Any, **more: Any) -> T:
-        self._heard = time.monotonic()
-        return super().wait(looking(gen, LOOK_EVERY, self._look), *args, **more)
-
-    def _look(self) -> None:
-        """Another session asks what this one waits for. Raises OperationalError if the server answers nobody."""
-        try:
-            with _Brief.connect(conninfo({**self.place, "host": self.info.host, "port": str(self.info.port)})) as other:
-                self.blocked_by = _blockers(other, self.info.backend_pid)
-        except (pg.ConnectionTimeout, _Silent) as fault:
-            if time.monotonic() - self._heard > HANGS_AFTER:
-                self.close()
-                raise psycopg.OperationalError(
-                    f"the server has not answered for {HANGS_AFTER:g} seconds, nor does it answer a new session"
-                ) from fault
-        except psycopg.Error:
-            self._heard = time.monotonic()  # a refusal is an answer
-        else:
-            self._heard = time.monotonic()
-
-
-class _Silent(psycopg.OperationalError):
-    """No answer in time."""
-
-
-class _Brief(psycopg.Connection[Any]):
-    """A session that waits no longer than a connection may take."""
-
-    def wait(self, gen: PQGen[T], *args: Any, **more: Any) -> T:
-        return super().wait(looking(gen, WAIT, self._end), *args, **more)
-
-    def _end(self) -> None:
-        self.close()
-        raise _Silent
-
-
-def looking(gen: PQGen[T], every: float, look: Callable[[], None]) -> Generator[Any, Any, T]:
-    """The driver's steps of a wait. `look`: called after so many seconds in which nothing came."""
-    due = time.monotonic() + every
-    try:
-        step = next(gen)
-        while True:
-            ready = yield step
-            if not ready and time.monotonic() > due:
-                look()
-                due = time.monotonic() + every
-            step = gen.send(ready)
-    except StopIteration as end:
-        found: T = end.value
-        return found
-
-
-def _blockers(session: psycopg.Connection[Any], pid: int) -> str:
-    """The sessions that hold what a session waits for. A state may be hidden from the login."""
-    found = session.execute(
-        "SELECT pid, usename, application_name, state, to_char(xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') "
-        "FROM pg_stat_activity WHERE pid = ANY(pg_blocking_pids(%s)) ORDER BY pid",
-        [pid],
-    ).fetchall()
-    return "; ".join(_named(*one) for one in found)
-
-
-def _named(pid: int, user: str | None, application: str | None, state: str | None, since: str | None) -> str:
-    facts = [user and f"login {user}", application, state, since and f"in a transaction since {since} UTC"]
-    return f"process {pid} ({', '.join(filter(None, facts))})"
-
-
 def connected(name: str, target: str) -> Session:
     """A session that commits only what is in a transaction."""
     return _session(name, application_name=f"{SAYS}{target}"[:63])
@@ -131,8 +48,7 @@ def connected(name: str, target: str) -> Session:
 
 def _session(name: str, **more: str) -> Session:
     place = settings(connection(name))
-    found = Session.connect(conninfo(place, **more), autocommit=True)
-    found.place = place
+    found = Session.opened(conninfo(place, **more), conninfo(place))
     set_up(found, {**SETTINGS, "lock_timeout": LOCK_TIME})
     return found
 

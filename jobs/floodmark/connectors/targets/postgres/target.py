@@ -16,12 +16,12 @@ from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 
 from floodmark.connectors.ports.target import Layout, Operation, Target
+from floodmark.connectors.sources.postgres.server.waiting import Session
 from floodmark.connectors.targets.postgres import statements as sql
 from floodmark.connectors.targets.postgres.merging import MANY, Merging
 from floodmark.connectors.targets.postgres.reading import read
 from floodmark.connectors.targets.postgres.sessions import (
     LOCK_TIME,
-    Session,
     connected,
     end_stopped,
     is_of_rows,

@@ -14,7 +14,6 @@ from floodmark.errors import FloodmarkError, NotThereYet, Refused, RunFailed
 if TYPE_CHECKING:
     import psycopg
 
-WAIT = 10  # seconds to connect
 _KNOWN = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl", "channel_binding", "require_auth",
           "gssencmode", "krbsrvname", "target_session_attrs", "connect_timeout", "keepalives", "keepalives_idle",
           "keepalives_interval", "keepalives_count", "tcp_user_timeout", "dbname")  # fmt: skip
@@ -96,15 +95,17 @@ def _driver(about: str) -> Any:
 
 def connect(settings: Mapping[str, str], **more: str) -> psycopg.Connection[Any]:
     """A connection whose sessions print values as `values` reads them. Raises psycopg's errors."""
-    import psycopg
+    from floodmark.connectors.sources.postgres.server.waiting import Session
 
-    connection = psycopg.connect(conninfo(settings, **more), autocommit=True)
+    connection = Session.opened(conninfo(settings, **more), conninfo(settings))
     set_up(connection, {**SETTINGS, "default_transaction_read_only": "off"})
     return connection
 
 
 def conninfo(settings: Mapping[str, str], **more: str) -> str:
     from psycopg.conninfo import make_conninfo
+
+    from floodmark.connectors.sources.postgres.server.waiting import WAIT
 
     return make_conninfo("", **{"connect_timeout": str(WAIT), **settings, "application_name": "floodmark", **more})
 
