@@ -208,12 +208,10 @@ WITHOUT_INTENT = ("backfill.computed", "backfill.intent.before")
 FINISHED_BY = (run, partial(backfill, begin=60, end=120))
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("point", "by"),
-    [
-        ("backfill.sink.after", FINISHED_BY[1:]),  # by a run: a sink of a new kind, and corrections
-        *(pytest.param(point, FINISHED_BY, marks=pytest.mark.prove) for point in BACKFILL_POINTS),
-    ],
+    [(point, FINISHED_BY) for point in BACKFILL_POINTS],
 )
 def test_killed_anywhere_it_is_finished_once_by_the_next_run_or_backfill(
     spark: SparkSession, place: Path, point: str, by: Sequence[Callable[..., object]]

@@ -55,6 +55,7 @@ def check(first: Flow, second: Flow) -> None:
     assert {window for window in wanted if window[0] <= newest} == found.keys(), "all windows that are final are there"
 
 
+@pytest.mark.prove
 def test_each_result_of_one_rule_is_folded_once_by_the_next_however_both_are_killed(
     spark: SparkSession, place: Path
 ) -> None:

@@ -68,6 +68,7 @@ def test_sessions_and_rows_close_too(spark: SparkSession, place: Path) -> None:
         assert before < len(rows_of(flow.sink())) == results
 
 
+@pytest.mark.prove
 def test_a_stream_that_never_spoke_holds_nothing_back(spark: SparkSession, place: Path) -> None:
     flow = TwoStreams(place, sql=JOINS["anti"].sql, sinks=1)
     flow.arrive_other([])

@@ -177,6 +177,7 @@ def test_a_class_forgets_all_of_a_key_and_an_old_value_does_not_come_back(spark:
     assert [row["k"] for row in rows_of(flow.place.state(2, "last"))] == [ALICE], "-1 does not come back"
 
 
+@pytest.mark.prove
 def test_a_forget_that_is_killed_at_each_step_is_finished_and_nothing_runs_until_then(
     spark: SparkSession, place: Path
 ) -> None:

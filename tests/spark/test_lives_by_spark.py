@@ -38,6 +38,7 @@ def stateless(place: Path, name: str = "plain") -> Flow:
     return found
 
 
+@pytest.mark.prove
 def test_a_renamed_rule_finishes_its_open_epoch_and_goes_on_exactly_once(spark: SparkSession, place: Path) -> None:
     old = Flow(place, "old", stream={"start": {"version": 0}}, settings={"epoch": {"max_files": 1}})
     for portion in PORTIONS[:2]:

@@ -59,12 +59,10 @@ REWRITES: dict[str, Callable[[DeltaTable], None]] = {
 
 FORMS = ("slices", "single rows", "totals", "sessions")
 EACH = [(how, by, form) for how in REWRITES for by in ((), ("k",)) for form in FORMS]
-IN_CI = {("merge", ("k",), "slices")}
 
 
-@pytest.mark.parametrize(
-    ("how", "by", "form"), [one if one in IN_CI else pytest.param(*one, marks=pytest.mark.prove) for one in EACH]
-)
+@pytest.mark.prove
+@pytest.mark.parametrize(("how", "by", "form"), EACH)
 def test_rewrites_are_followed(spark: SparkSession, place: Path, how: str, by: tuple[str, ...], form: str) -> None:
     flow = flow_of(place, form, sinks=1)
     write_deltalake(flow.source, rows(FIRST[:3]), partition_by=[*by])

@@ -125,6 +125,7 @@ def test_a_backfill_replaces_rows_of_it(spark: SparkSession, place: Path, point:
     assert proven(flow)
 
 
+@pytest.mark.prove
 def test_a_backfill_of_everything_replaces_all_rows_of_it(spark: SparkSession, place: Path) -> None:
     flow, events, late = flow_of(place, sql=SESSIONS), [*some(), event(1000)], [event(5, "a", 64.0, 1)]
     for portion in (events, late):
