@@ -87,7 +87,7 @@ def test_a_server_that_hangs_is_not_waited_for(server: Server, monkeypatch: pyte
     monkeypatch.setattr(waiting, "WAIT", 1)
     database = Database("shop", settings_of(connection("shop")))
     with (
-        pytest.raises(RunFailed, match="does not answer: the server has not answered for 0.1 seconds, nor does it"),
+        pytest.raises(RunFailed, match=r"does not answer: the server has not answered for 0\.1 seconds, nor does it"),
         database.connected() as asked,
         server.stopped(),
     ):
