@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import NestedField, StringType, StructType, TimestampNanoType, TimeType, UUIDType
+from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestampNanoType, TimeType, UUIDType
 from support.flow import SCHEMA, event
 from support.icehouse import NAMESPACE, Icehouse, compact
 from support.sourcekinds import Growing, KindUnderTest, promised
@@ -218,3 +218,75 @@ def test_columns_of_other_types_are_left_out() -> None:
     kinds = [UUIDType(), TimeType(), TimestampNanoType(), StructType(NestedField(9, "x", TimeType())), StringType()]
     fields = [NestedField(i, f"c{i}", kind) for i, kind in enumerate(kinds, 1)]
     assert [one.name for one in columns_of(Schema(*fields))] == ["c5"]
+
+
+def _rename(table: Table, *names: tuple[str, str]) -> None:
+    for old, new in names:
+        with table.update_schema() as update:
+            update.rename_column(old, new)
+
+
+def _swap(table: Table) -> None:
+    _rename(table, ("n", "other"), ("v", "n"), ("other", "v"))
+
+
+def _replace(table: Table) -> None:
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("n")
+    with table.update_schema() as update:
+        update.add_column("N", LongType())
+
+
+def _replace_field(table: Table) -> None:
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("place.x")
+    with table.update_schema() as update:
+        update.add_column(("place", "x"), StringType())
+
+
+PLACE = Schema(
+    NestedField(1, "place", StructType(NestedField(2, "x", StringType()), NestedField(3, "y", StringType())))
+)
+
+
+@pytest.mark.parametrize(("change", "column"), [(_swap, "n"), (_replace, "n"), (_replace_field, "place.x")])
+def test_a_name_of_another_column_is_refused(house: Icehouse, change: Any, column: str) -> None:
+    if column == "place.x":
+        house.catalog().create_table((NAMESPACE, "t"), PLACE)
+    else:
+        house.add("t", [event(1, n=1)])
+    source = IcebergSource("events", STREAM)
+    start, read = source.start(), source.end()
+    change(house.table("t"))
+    for offset in (start, read):
+        with pytest.raises(HistoryGone, match=f"^.*column {column}, as it was read up to .*floodmark reset"):
+            source.check_columns(offset, ["at", column.split(".")[0].upper()])
+        source.check_columns(offset, ["at", "k"])
+    anew = source.end()
+    source.check_columns(anew, ["n", "place"])
+    assert At.parse(anew) == At.parse(read), "the rows are the same"
+
+
+def test_columns_that_come_go_or_get_another_name_change_no_other_ones(house: Icehouse) -> None:
+    house.add("t", [event(1, n=1)])
+    source = IcebergSource("events", STREAM)
+    read = source.end()
+    _rename(house.table("t"), ("v", "w"))
+    with house.table("t").update_schema(allow_incompatible_changes=True) as update:
+        update.add_column("v2", StringType())
+        update.delete_column("k")
+    source.check_columns(read, ["at", "k", "v", "n"])
+
+
+def test_each_offset_says_by_which_schema_it_was_planned(house: Icehouse) -> None:
+    house.add("t", [event(1, n=1)])
+    source = IcebergSource("events", STREAM)
+    start, unknown = source.start(), At.parse(source.end())
+    _swap(house.table("t"))
+    house.append("t", house.table("t").scan().to_arrow())
+    upto = source.take_end(start)
+    first = source.after(start, upto, EpochLimits(max_rows=1))
+    assert [At.parse(one).schema for one in (start, first, upto, source.end())] == [0, 3, 3, 3]
+    before = At(unknown.of, unknown.snapshot, unknown.sequence)
+    assert "schema" not in before.line() and At.parse(before.line()).schema is None
+    source.check_columns(before.line(), ["n"])  # of a run that did not note it

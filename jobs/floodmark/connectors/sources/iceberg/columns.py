@@ -17,11 +17,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import count
 
 from pyiceberg import types as t
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_name
 
 from floodmark.core.text.ddl import Column, Type
 
@@ -102,6 +102,18 @@ def fields_named(schema: Schema, names: Sequence[str]) -> list[t.NestedField | N
     """The table's own field for each name; None: it has none."""
     there = {one.name: one for one in schema.fields}
     return [there.get(name) for name in names]
+
+
+def replaced(before: Schema, now: Schema, columns: Collection[str]) -> str | None:
+    """The first column, or field of one, whose name is that of another one by now. `columns`: in lower case."""
+    known, found = _ids(before), _ids(now)
+    both = (name for name in known if name in found and name.split(".")[0] in columns)
+    return next((name for name in both if known[name] != found[name]), None)
+
+
+def _ids(schema: Schema) -> dict[str, int]:
+    """By the paths of columns and fields, in lower case."""
+    return {name.lower(): number for name, number in index_by_name(schema).items()}
 
 
 def columns_of(schema: Schema) -> tuple[Column, ...]:

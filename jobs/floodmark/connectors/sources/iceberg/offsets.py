@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 
 APPEND, SAME = "append", "replace"  # snapshots that add rows, and that have the same rows in other files
@@ -12,19 +12,23 @@ APPEND, SAME = "append", "replace"  # snapshots that add rows, and that have the
 
 @dataclass(frozen=True)
 class At:
-    """After a snapshot of the table with the UUID `of`; `snapshot` None: before the first row."""
+    """After a snapshot of the table with the UUID `of`; `snapshot` None: before the first row.
+
+    schema: the id of the table's schema when the offset was planned; None: not known.
+    """
 
     of: str
     snapshot: int | None = None
     sequence: int = 0
+    schema: int | None = field(default=None, compare=False)
 
     def line(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps({name: value for name, value in asdict(self).items() if (name, value) != ("schema", None)})
 
     @classmethod
     def parse(cls, line: str) -> At:
         found = json.loads(line)
-        return cls(found["of"], found["snapshot"], found["sequence"])
+        return cls(found["of"], found["snapshot"], found["sequence"], found.get("schema"))
 
 
 @dataclass(frozen=True)

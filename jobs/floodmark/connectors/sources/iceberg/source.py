@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.connectors.sources.iceberg.catalogs import Tables
-from floodmark.connectors.sources.iceberg.columns import columns_of
+from floodmark.connectors.sources.iceberg.columns import columns_of, replaced
 from floodmark.connectors.sources.iceberg.offsets import KEEP, At, Gone, Step, first_of, since
 from floodmark.connectors.sources.iceberg.options import WrittenIceberg
 from floodmark.connectors.sources.python.rows import frame_of, schema_of
@@ -69,8 +69,9 @@ class IcebergSource(Stepped):
         return _at(table, table.current_snapshot()).line()
 
     def take_end(self, since: str) -> str:
-        steps = self._since(self._table(), At.parse(since))
-        return since if not steps else _after(At.parse(since), steps[-1]).line()
+        table = self._table()
+        steps = self._since(table, At.parse(since))
+        return since if not steps else _after(table.metadata.current_schema_id, At.parse(since), steps[-1]).line()
 
     def _since(self, table: Table, begin: At, end: At | None = None) -> list[Step]:
         """Raises HistoryGone."""
@@ -90,8 +91,8 @@ class IcebergSource(Stepped):
     def after(self, since: str, upto: str, limits: EpochLimits) -> str:
         if limits.max_rows is None:
             return upto
-        begin = At.parse(since)
-        return _after(begin, first_of(self._since(self._table(), begin, At.parse(upto)), limits.max_rows)).line()
+        begin, end = At.parse(since), At.parse(upto)
+        return _after(end.schema, begin, first_of(self._since(self._table(), begin, end), limits.max_rows)).line()
 
     def news(self, since: str, upto: str | None = None) -> bool:
         read, now = At.parse(since), At.parse(self.end() if upto is None else upto)
@@ -109,6 +110,18 @@ class IcebergSource(Stepped):
 
     def is_another(self, offset: str, log_sum: str | None = None) -> bool:
         return At.parse(offset).of != str(self._table().metadata.table_uuid)
+
+    def check_columns(self, offset: str, read: Iterable[str]) -> None:
+        table, at = self._table(), At.parse(offset)
+        before = None if at.schema is None else table.schemas().get(at.schema)  # an engine may have removed it
+        column = before and replaced(before, table.schema(), {name.lower() for name in read})
+        if column is not None:
+            raise HistoryGone(
+                self._about(
+                    f"column {column}, as it was read up to {self.describe(offset)}, was dropped or renamed since, and "
+                    "another column has its name now. Start over with `floodmark reset`"
+                )
+            )
 
     def check_appended(self, since: str) -> None:
         self._since(self._table(), At.parse(since))
@@ -156,11 +169,14 @@ class IcebergSource(Stepped):
 
 def _at(table: Table, snapshot: Snapshot | None) -> At:
     of = str(table.metadata.table_uuid)
-    return At(of) if snapshot is None else At(of, snapshot.snapshot_id, snapshot.sequence_number or 0)
+    schema = table.metadata.current_schema_id
+    if snapshot is None:
+        return At(of, schema=schema)
+    return At(of, snapshot.snapshot_id, snapshot.sequence_number or 0, schema)
 
 
-def _after(begin: At, step: Step) -> At:
-    return At(begin.of, step.snapshot, step.sequence)
+def _after(schema: int | None, begin: At, step: Step) -> At:
+    return At(begin.of, step.snapshot, step.sequence, schema)
 
 
 def _step(one: Snapshot) -> Step:
