@@ -20,6 +20,7 @@ from support.byhand import begun, commit, folded, intent, keep, set_apart
 from support.flow import HOPPING, OVER, SESSIONS, TUMBLING, Flow, event
 from typer.testing import CliRunner
 
+import floodmark
 from floodmark.cli import main
 from floodmark.cli.app import app
 from floodmark.cli.runs.stopping import Stopping
@@ -55,6 +56,12 @@ def facts(flow: Flow, *words: str, code: int = 0) -> Any:
 
 def _places(flow: Flow) -> dict[str, str]:
     return {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home), "COLUMNS": "200"}
+
+
+def test_it_says_its_version() -> None:
+    found = CliRunner().invoke(app, ["--version"])
+    assert (found.exit_code, found.stdout) == (0, f"floodmark {floodmark.__version__}\n")
+
 
 
 @pytest.fixture

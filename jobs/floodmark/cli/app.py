@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from inspect import signature
+from typing import Annotated
 
 import typer
 
+from floodmark import __version__
 from floodmark.cli.commands import (
     abandon,
     adopt,
@@ -107,6 +109,16 @@ for commands in (app, dead, refused, under_airflow):
             one.callback = in_environment(one.callback)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"floodmark {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """The callback of the application, whose help text is above."""
