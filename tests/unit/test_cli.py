@@ -63,7 +63,6 @@ def test_it_says_its_version() -> None:
     assert (found.exit_code, found.stdout) == (0, f"floodmark {floodmark.__version__}\n")
 
 
-
 @pytest.fixture
 def flow(place: Path) -> Flow:
     return Flow(place)
