@@ -22,6 +22,8 @@ from floodmark.connectors.sources.files.journal import Offset
 from floodmark.connectors.sources.files.objects import FEW, ObjectFolder, store_at
 from floodmark.connectors.sources.files.options import WrittenFiles
 from floodmark.connectors.sources.files.source import FilesSource
+from floodmark.core.relay.manifests import MANIFESTS, Manifest, manifest_name
+from floodmark.core.relay.positions import Position
 from floodmark.core.rules.rule import Stream
 from floodmark.errors import HistoryGone, NotThereYet, Refused, RunFailed, WrongColumn
 
@@ -103,6 +105,15 @@ def test_each_object_is_read_once_as_soon_as_it_is_listed(dropped: Dropped) -> N
     assert dropped.read() == []
     obstore.delete(dropped.store, "a.json")
     assert dropped.read() == []
+
+
+def test_objects_of_a_target_are_refused(dropped: Dropped) -> None:
+    dropped.said["recursive"] = True
+    dropped.put("data/a.json")
+    assert dropped.read() == ["data/a.json"]
+    dropped.put(f"{MANIFESTS}/{manifest_name(0)}", Manifest(0, 0, Position("x"), (), "k STRING", "").text().encode())
+    with pytest.raises(Refused, match=f"found {LAKE} with files of {LAKE}, a target of a rule"):
+        dropped.read()
 
 
 def test_an_object_that_was_overwritten_is_noticed(dropped: Dropped) -> None:

@@ -31,6 +31,8 @@ from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
 from floodmark.connectors.sources.files.options import WrittenFiles
 from floodmark.connectors.sources.files.source import FilesSource
 from floodmark.connectors.sources.files.unread import extended, is_settled, unread, within
+from floodmark.core.relay.manifests import MANIFESTS, Manifest, manifest_name
+from floodmark.core.relay.positions import Position
 from floodmark.core.rules.rule import EpochLimits, Stream
 from floodmark.errors import Fenced, HistoryGone, NotThereYet, Refused, TableBroken, WrongColumn
 
@@ -238,6 +240,43 @@ def test_hidden_files_folders_below_and_other_names_are_left_out(tmp_path: Path)
     assert dropped.read() == ["d.json"]
     dropped.said["recursive"] = True
     assert dropped.read() == ["below/b.json"]
+
+
+def target_at(folder: Path, text: str | None = None) -> None:
+    """A target of files, by its first manifest. `text`: that of another program."""
+    file = folder / MANIFESTS / manifest_name(0)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(Manifest(0, 0, Position("ledger"), (), "k STRING", "").text() if text is None else text)
+
+
+@pytest.mark.parametrize(
+    ("target", "file"),
+    [(".", "a.json"), ("../kept", "a.json"), ("out", "out/data/a.json"), ("data", "data/data/a.json")],
+)
+def test_the_files_of_a_target_are_refused_before_one_is_read(tmp_path: Path, target: str, file: str) -> None:
+    dropped = Dropped(tmp_path, recursive=True)
+    if target == "../kept":
+        dropped.root = tmp_path / "kept" / "data"
+    dropped.drop(file)
+    dropped.begin()
+    place = (dropped.root / target).resolve() if target != "../kept" else tmp_path / "kept"
+    target_at(place, "{}")
+    assert file in dropped.read(), "the manifests are those of another program"
+    target_at(place)
+    problem = re.escape(f"found {dropped.root} with files of {place}, a target of a rule: its relay puts corrected ")
+    for asked in (dropped.read, dropped.source.end):
+        with pytest.raises(Refused, match=problem):
+            asked()
+
+
+def test_columns_of_the_files_of_a_target_are_refused_before_there_is_a_file(tmp_path: Path) -> None:
+    dropped = Dropped(tmp_path)
+    dropped.root = tmp_path / "data"
+    dropped.root.mkdir()
+    assert dropped.source.columns()
+    target_at(tmp_path)
+    with pytest.raises(Refused, match=r"its relay puts corrected files in place of others, so rows would count twice"):
+        dropped.source.columns()
 
 
 def test_a_file_that_is_being_written_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

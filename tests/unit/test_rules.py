@@ -620,6 +620,26 @@ def test_a_sink_lies_beside_the_tables_of_other_rules(
     assert told in str(found.get(max(bad, default="")))
 
 
+@pytest.mark.parametrize("below", ["", "/data", "/data/deeper"])
+def test_a_reader_of_files_lies_beside_the_targets_of_other_rules(tmp_path: Path, below: str) -> None:
+    source = "{files: {path: %s, format: text}}"
+    for name, reads, writes in (
+        ("a", source % "/lake/in", "files: {path: /lake/out}"),
+        ("b", source % f"/lake/out{below}", "delta: /lake/b"),
+        ("c", source % "/lake/outer", "delta: /lake/c"),
+        ("d", "{delta: /lake/b}", "delta: /lake/d"),
+    ):
+        text = f"rule: {name}\nstreams: {{s: {reads}}}\nsql: SELECT * FROM s\nsinks: [{{{writes}}}]\n"
+        (tmp_path / f"{name}.yaml").write_text(text)
+    good, bad = load_rules(tmp_path, {})
+    assert sorted(good) == ["a", "c", "d"]
+    assert str(bad["b.yaml"]).partition(": ")[2] == (
+        f"stream s: expected another source, such as a Delta sink of the same rule (`rule: a`), found /lake/out{below} "
+        "of files:///lake/out, a target of rule a: its relay puts corrected files in place of others, so rows would "
+        "count twice"
+    )
+
+
 def test_a_sink_lies_beside_the_rules_other_sinks(load: Load, refused: Callable[..., list[str]]) -> None:
     two = PLAIN.replace("{delta: /lake/delays}", "{delta: /lake/delays}, {delta: /lake/delays%s}")
     assert refused(two % "/late") == [

@@ -1,4 +1,7 @@
-"""Finds nested tables of several rules: the outer table's clean-up would delete the inner one's files."""
+"""Finds nested tables of several rules: the outer table's clean-up would delete the inner one's files.
+
+Also finds streams of files that another rule's target writes: its relay would replace files that were read.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from floodmark.core.rules.model import Rule
-from floodmark.core.text.addresses import identity
+from floodmark.core.text.addresses import FILES, identity
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,7 @@ class _Table:
     rule: str
     what: str
     address: str
+    is_folder: bool = False  # of files, not a table
 
     @property
     def place(self) -> str:
@@ -32,29 +36,42 @@ def nested_tables(found: Mapping[Path, Rule]) -> dict[Path, str]:
         by_place.setdefault(table.place, []).append(table)
     faults: dict[Path, str] = {}
     for inner in tables:
-        for outer in (one for place in _above(inner.place) for one in by_place.get(place, ())):
+        for outer in (one for place in _from(inner.place) for one in by_place.get(place, ())):
             if inner.path != outer.path:
                 faults |= _faults(inner, outer)
     return faults
 
 
 def _tables(path: Path, rule: Rule) -> Iterator[_Table]:
-    yield from (_Table(path, rule.rule, "sink", sink.address) for sink in rule.sinks if sink.address)
-    yield from (_Table(path, rule.rule, f"stream {name}", one.address) for name, one in rule.streams.items())
+    for sink in rule.sinks:
+        if sink.address:
+            yield _Table(path, rule.rule, "sink", sink.address, sink.kind == FILES)
+    for name, one in rule.streams.items():
+        yield _Table(path, rule.rule, f"stream {name}", one.address, one.kind == FILES)
     yield from (_Table(path, rule.rule, f"lookup {name}", one.address) for name, one in rule.lookups.items())
 
 
-def _above(place: str) -> Iterator[str]:
-    """The folders around a place."""
+def _from(place: str) -> Iterator[str]:
+    """A place, and the folders around it."""
+    yield place
     while "/" in place:
         place = place.rpartition("/")[0]
         yield place
 
 
 def _faults(inner: _Table, outer: _Table) -> Iterator[tuple[Path, str]]:
-    """The faults of those of the two that are sinks: a reader cannot choose where others write."""
+    """The faults of those of the two that are sinks: a reader cannot choose where others write. But a reader of files
+    can choose what it reads."""
+    if outer.what == "sink" and outer.is_folder and inner.what != "sink" and inner.is_folder:
+        yield (
+            inner.path,
+            f"{inner.what}: expected another source, such as a Delta sink of the same rule (`rule: "
+            f"{outer.rule}`), found {inner.address} of {outer.address}, a target of rule {outer.rule}: its relay puts "
+            "corrected files in place of others, so rows would count twice",
+        )
+        return
     for mine, other, how in ((inner, outer, "inside"), (outer, inner, "around")):
-        if mine.what == "sink":
+        if mine.what == "sink" and inner.place != outer.place:
             yield (
                 mine.path,
                 f"sinks: {mine.address} is {how} {other.address}, {other.what} of rule {other.rule}: a table inside "
