@@ -382,7 +382,9 @@ def _alike(one: Sink, other: Sink) -> bool:
 
 
 def _token(one: Portion) -> str:
-    return f"{one.position.ledger}/{one.position.seq}"
+    """The same again for the same rows. After the home was restored from a backup, other rows have the same number, and
+    only the hash tells them from those that the target has got."""
+    return f"{one.position.ledger}/{one.position.seq}-{one.position.hash[:8]}"
 
 
 def _refusal(one: Operation, rows: Mapping[int, str]) -> Refusal:
