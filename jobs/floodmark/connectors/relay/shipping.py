@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
 
-from floodmark.connectors.relay.memory import Lost
+from floodmark.connectors.relay.memory import Lost, remember_fault
 from floodmark.connectors.relay.relaying import Relay, Shipped
-from floodmark.core.rules.kinds import targets
+from floodmark.core.rules.kinds import sink_kind, targets
 from floodmark.core.rules.model import Rule, Sink
-from floodmark.errors import exit_code, message
+from floodmark.core.text.tablenames import about_sink
+from floodmark.errors import RunFailed, exit_code, message
 from floodmark.ledger.home import Home
+
+LONGEST = 240.0  # seconds that a run's end waits for a call of a class, which may hang
 
 
 @dataclass
@@ -69,8 +74,8 @@ def _count(number: int, what: str) -> str:
 
 
 def ship_all(rule: Rule, home: Home) -> list[Delivered]:
-    """Ship to every target of the rule what is committed, one after the other."""
-    return [ship_one(rule, sink, home) for sink in targets(rule)]
+    """Ship to every target of the rule what is committed, one after the other. Ends as a run's relays do."""
+    return [_Beside(rule, sink, home).end() for sink in targets(rule)]
 
 
 def ship_one(rule: Rule, sink: Sink, home: Home, resend: bool = False) -> Delivered:
@@ -79,12 +84,19 @@ def ship_one(rule: Rule, sink: Sink, home: Home, resend: bool = False) -> Delive
     return found
 
 
-def _ship(found: Delivered, rule: Rule, sink: Sink, home: Home, resend: bool = False) -> None:
+def _ship(
+    found: Delivered,
+    rule: Rule,
+    sink: Sink,
+    home: Home,
+    resend: bool = False,
+    tell: Callable[[Shipped], None] = lambda _: None,
+) -> None:
     try:
         with Relay(rule, sink, home, resend) as relay:
             found.fault = None
             try:
-                found.add(relay.ship())
+                found.add(relay.ship(tell))
             finally:
                 found.lost = found.lost.and_(relay.lost)
     except Exception as fault:  # it is told at the end
@@ -98,6 +110,7 @@ class _Beside:
         self._rule, self._sink, self._home = rule, sink, home
         self.found = Delivered(sink.label)
         self._due, self._ends = threading.Event(), False
+        self._since: float | None = None  # the last sign of life of a relay that is at work
         self._thread = threading.Thread(target=self._work, name=f"relay {sink.label}", daemon=True)
         self._thread.start()
 
@@ -105,11 +118,32 @@ class _Beside:
         self._due.set()
 
     def end(self) -> Delivered:
-        """Ship the rest, or try once more."""
+        """Ship the rest, or try once more. A class that hangs is left alone: its thread ends with the process."""
         self._ends = True
         self._due.set()
-        self._thread.join()
+        while self._thread.is_alive():
+            left = self._left()
+            if left is not None and left <= 0:
+                return self._left_alone()
+            self._thread.join(left)
         return self.found
+
+    def _left(self) -> float | None:
+        """Seconds to wait for; None: as long as it takes, because a target that is no class has time-outs."""
+        if sink_kind(self._sink.kind).code is None:
+            return None
+        since = self._since
+        return LONGEST if since is None else since + LONGEST - time.monotonic()
+
+    def _left_alone(self) -> Delivered:
+        problem = (
+            f"expected a call of the class to return within {LONGEST / 60:g} minutes, found one that has not: the run "
+            "ends without it, and what is left stays in the outbox. Give the calls of the class time-outs. "
+            f"`floodmark relay {self._rule.rule}` waits for calls that take longer"
+        )
+        fault = RunFailed(about_sink(str(self._sink.address), problem))
+        remember_fault(cast("Path", self._home.outbox(self._sink)), str(fault))
+        return replace(self.found, fault=fault)
 
     def _work(self) -> None:
         ended = False
@@ -117,7 +151,12 @@ class _Beside:
             self._due.wait()
             self._due.clear()
             ended = self._ends
-            _ship(self.found, self._rule, self._sink, self._home)
+            self._lives()
+            _ship(self.found, self._rule, self._sink, self._home, tell=self._lives)
+            self._since = None
+
+    def _lives(self, *_: Shipped) -> None:
+        self._since = time.monotonic()
 
 
 @dataclass
