@@ -13,7 +13,7 @@ from floodmark.errors import Refused
 _FIRST = f"{MANIFESTS}/{manifest_name(0)}"  # no relay changes or removes it
 
 
-def check_undelivered(what: str, address: str, paths: Iterable[str]) -> None:
+def refuse_delivered(what: str, address: str, paths: Iterable[str]) -> None:
     """Raise Refused for a stream whose files are those of a target. `paths`: of its files, below the address.
 
     A folder that cannot be read counts as none: the listing of the stream tells why.

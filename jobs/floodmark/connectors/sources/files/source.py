@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.connectors.sources.files import schemas
 from floodmark.connectors.sources.files.csvlines import has_no_quotes
-from floodmark.connectors.sources.files.delivered import check_undelivered
+from floodmark.connectors.sources.files.delivered import refuse_delivered
 from floodmark.connectors.sources.files.folder import File, Folder, LocalFolder, Wanted
 from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
 from floodmark.connectors.sources.files.jsonlines import has_lone_objects
@@ -69,7 +69,7 @@ class FilesSource(Stepped):
         return _wanted(self._what, self._said, self._folder)
 
     def columns(self) -> dict[str, str]:
-        check_undelivered(self._what, self.address, ())
+        refuse_delivered(self._what, self.address, ())
         return {column.name: delta_name(column.type) for column in (*self._columns, *self._said.folders)}
 
     @cached_property
@@ -314,7 +314,7 @@ def _plain(said: WrittenFiles, folder: Folder, paths: Sequence[str]) -> set[str]
 def _wanted(what: str, said: WrittenFiles, folder: Folder) -> list[File]:
     """The stream's files as they are now. Raises Refused for those of a target."""
     found = folder.files(Wanted(said.glob, said.recursive or bool(said.folders), said.done))
-    check_undelivered(what, folder.address, (one.path for one in found))
+    refuse_delivered(what, folder.address, (one.path for one in found))
     return found
 
 
