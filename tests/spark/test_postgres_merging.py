@@ -97,6 +97,9 @@ class Merged:
         self._target.apply([one], self.layout, self._at, upto, lambda: None)
         self._at = upto
 
+    def read_back(self) -> list[pa.RecordBatch]:
+        return list(self._target.read_back(self.layout))
+
     def keyed_by(self, *key: str) -> None:
         """As after a reset that has changed the key."""
         self.layout = replace(self.layout, key=key)
@@ -372,6 +375,27 @@ def test_a_table_that_is_unlogged_later_is_refused_though_nothing_is_sent(server
     server.run(f"ALTER TABLE {merged.table} SET UNLOGGED")
     with pytest.raises(Refused, match=rf"ALTER TABLE {merged.table} SET LOGGED"):
         merged.claim()
+
+
+def test_a_table_that_hides_rows_from_the_login_is_refused(
+    server: Server, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy, if it binds the login: here that of another one than the table's owner."""
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", server.uri.replace("//airflow:", "//hid:"))
+    server.run(f"DROP ROLE IF EXISTS hid; CREATE ROLE hid LOGIN PASSWORD '{server.password}'")
+    server.run("GRANT ALL ON SCHEMA public TO hid")
+    merged = Merged(server, place.name, MADE, None, also="GRANT ALL ON ALL TABLES IN SCHEMA public TO hid", key=())
+    merged.send([(("a", 1, 1), False)])
+    server.run(f"CREATE POLICY hiding ON {merged.table} USING (k <> 'a') WITH CHECK (true)")
+    merged.claim()
+    server.run(f"ALTER TABLE {merged.table} ENABLE ROW LEVEL SECURITY")
+    for ask in (merged.claim, merged.read_back):
+        with pytest.raises(Refused, match=rf"ALTER TABLE {merged.table} DISABLE .*, ALTER ROLE hid BYPASSRLS"):
+            ask()
+    server.run("ALTER ROLE hid BYPASSRLS")
+    merged.send([(("b", 1, 1), False)])
+    assert merged.rows() == {("a", 1, 1), ("b", 1, 1)}
+    server.run("DROP OWNED BY hid; DROP ROLE hid")
 
 
 def test_a_dropped_table_is_noticed_though_nothing_is_sent(server: Server, place: Path) -> None:

@@ -15,9 +15,13 @@ NOW = "SET CONSTRAINTS ALL IMMEDIATE"  # so that nothing is left for COMMIT to f
 FULL = 70  # percent of a page that new rows fill
 STAGED, GONE, NUMBER = "_floodmark_rows", "_floodmark_gone", "_floodmark_number"
 # Of the table and its partitions: what each is; whether anything acts on its rows; whether that may leave rows out.
+# Of the table alone, whose policies hold for its partitions, too: whether they may hide rows from the login.
 _PARTS = """pg_class c
 WHERE c.oid = to_regclass(%(table)s) OR c.oid IN (SELECT relid FROM pg_partition_tree(to_regclass(%(table)s)))"""
 LASTING = f"SELECT c.oid::regclass::text, c.relkind::text, c.relpersistence::text FROM {_PARTS} ORDER BY c.oid"
+HIDING = """
+SELECT c.oid::regclass::text, quote_ident(current_user)
+FROM pg_class c WHERE c.oid = to_regclass(%(table)s) AND row_security_active(c.oid)"""
 ACTING = f"SELECT bool_or(c.relhastriggers OR c.relhasrules) FROM {_PARTS}"
 SWALLOWING = f"""
 SELECT bool_or(c.relhasrules OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal))

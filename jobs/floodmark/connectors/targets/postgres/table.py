@@ -80,7 +80,10 @@ class PostgresTable:
         self.check_lasts(session)
 
     def check_lasts(self, session: psycopg.Connection[Any]) -> None:
-        """Raise Refused unless rows and position last together: in a table, or partitions, that no crash empties."""
+        """Raise Refused unless rows and position last together: in a table, or partitions, that no crash empties.
+
+        Also if the login may not see all rows.
+        """
         for name, kind, lasts in session.execute(sql.LASTING, self._named).fetchall():
             if kind not in ("r", "p"):
                 found, mend = f"{_KINDS.get(kind, 'something else')}, {name}", "name another one"
@@ -91,6 +94,14 @@ class PostgresTable:
             else:
                 continue
             raise Refused(about_sink(self._address, f"expected a table that lasts, found {found}: {mend}"))
+        self.check_shown(session)
+
+    def check_shown(self, session: psycopg.Connection[Any]) -> None:
+        """Raise Refused if row-level security may hide rows: a statement passes by such rows, without an error."""
+        for name, login in session.execute(sql.HIDING, self._named).fetchall():
+            problem = f"expected all rows of {name}, found row-level security, which may hide some from {login}: "
+            problem += f"ALTER TABLE {name} DISABLE ROW LEVEL SECURITY, ALTER ROLE {login} BYPASSRLS, or name another "
+            raise Refused(about_sink(self._address, f"{problem}table"))
 
     def check_names(self, layout: Layout) -> None:
         """Raise WrongColumn for a name that the server would cut off."""

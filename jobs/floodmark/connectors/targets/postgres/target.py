@@ -248,6 +248,7 @@ class PostgresTarget(Target):
 
     def read_back(self, layout: Layout) -> Iterator[pa.RecordBatch]:
         with self._transaction() as session:
+            self._table.check_shown(session)
             session.execute("SET LOCAL TimeZone = 'UTC'")
             with session.cursor().copy(sql.copy_out(self._place, layout.columns)) as copy:
                 yield from read(copy, layout.columns)
