@@ -398,6 +398,37 @@ def test_a_table_that_hides_rows_from_the_login_is_refused(
     server.run("DROP OWNED BY hid; DROP ROLE hid")
 
 
+# A server without ICU cannot make such a collation, so one is marked as such.
+CI = (
+    "CREATE COLLATION IF NOT EXISTS ci (provider = libc, locale = 'C'); "
+    "UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'ci'; "
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "also", "said"),
+    [
+        ("varchar(1)", "", "found character varying(1), which cuts off blanks: ALTER TABLE {0} ALTER COLUMN"),
+        ("text COLLATE ci", "", "nondeterministic collation ci: ALTER TABLE {0} ALTER COLUMN"),
+        ("text", "CREATE UNIQUE INDEX {0}_ci ON {0} (v, k COLLATE ci)", "collation ci of index {0}_ci: DROP INDEX"),
+    ],
+)
+def test_a_table_to_which_two_keys_may_be_one_is_refused(
+    server: Server, place: Path, column: str, also: str, said: str
+) -> None:
+    """What the message says mends it."""
+    table = f"t{place.name}"
+    server.run(CI, f"CREATE TABLE {table} (k {column}, n int, v int)", also.format(table))
+    with pytest.raises(WrongColumn) as fault:
+        Merged(server, place.name, "", None)
+    assert said.format(table) in str(fault.value).replace('"public".', "").replace('"', "")
+    server.run(str(fault.value).rpartition(": ")[0].rpartition(": ")[2].removesuffix(". Table"))
+    merged = Merged(server, place.name, "", None)
+    merged.send([(("a", 1, 1), False)])
+    merged.send([(("A", 1, 1), False), (("a ", 1, 1), False)])
+    assert {k for k, *_ in merged.rows()} == {"a", "A", "a "}
+
+
 def test_a_dropped_table_is_noticed_though_nothing_is_sent(server: Server, place: Path) -> None:
     """What the message says has the table made anew."""
     merged = Merged(server, place.name, "", None)

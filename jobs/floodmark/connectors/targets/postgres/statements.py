@@ -22,6 +22,14 @@ LASTING = f"SELECT c.oid::regclass::text, c.relkind::text, c.relpersistence::tex
 HIDING = """
 SELECT c.oid::regclass::text, quote_ident(current_user)
 FROM pg_class c WHERE c.oid = to_regclass(%(table)s) AND row_security_active(c.oid)"""
+# Where columns of a key, or a unique index on them, take different texts for one, such as "a" and "A".
+MERGING = """
+SELECT a.attname::text, k.index, l.collname::text FROM pg_attribute a CROSS JOIN LATERAL (
+  SELECT NULL AS index, a.attcollation AS compares UNION ALL SELECT i.indexrelid::regclass::text, part.compares
+  FROM pg_index i, unnest(i.indkey::int2[], i.indcollation::oid[]) part (attnum, compares)
+  WHERE i.indrelid = a.attrelid AND i.indisunique AND part.attnum = a.attnum) k
+JOIN pg_collation l ON l.oid = k.compares AND NOT l.collisdeterministic
+WHERE a.attrelid = to_regclass(%(table)s) AND a.attname = ANY(%(key)s) ORDER BY k.index NULLS FIRST LIMIT 1"""
 ACTING = f"SELECT bool_or(c.relhastriggers OR c.relhasrules) FROM {_PARTS}"
 SWALLOWING = f"""
 SELECT bool_or(c.relhasrules OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal))
@@ -231,7 +239,7 @@ def _differs(column: Column, side: str) -> str:
     collate = ' COLLATE "C"' if column.type.name == "string" else ""
     ours, theirs = (f"{one}.{quoted(column.name)}" for one in (side, "t"))
     larger = f"({theirs} IS NULL OR ({ours} IS NOT NULL AND {ours}{collate} > {theirs}{collate}))"
-    return f"WHEN {ours} IS DISTINCT FROM {theirs} THEN {larger}"
+    return f"WHEN {ours}{collate} IS DISTINCT FROM {theirs}{collate} THEN {larger}"
 
 
 def _column(column: Column) -> str:

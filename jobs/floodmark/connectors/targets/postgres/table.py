@@ -10,7 +10,7 @@ from psycopg.errors import UniqueViolation
 
 from floodmark.connectors.sources.postgres.options import MOST
 from floodmark.connectors.targets.postgres import statements as sql
-from floodmark.connectors.targets.postgres.types import holds, pg_type
+from floodmark.connectors.targets.postgres.types import cuts, holds, pg_type
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import Refused, WrongColumn
 
@@ -68,6 +68,27 @@ class PostgresTable:
         names = {one.name for one in layout.columns}
         for name in (name for name, (_, needed) in there.items() if needed and name not in names):
             raise self._wrong("no other column that must have a value", name, "give it a default")
+        self._check_key(session, layout.key, there)
+
+    def _check_key(
+        self, session: psycopg.Connection[Any], key: Sequence[str], there: dict[str, tuple[str, bool]]
+    ) -> None:
+        """Raise WrongColumn if the table may take two keys for one, and so keep the row of one alone."""
+        change = f"ALTER TABLE {sql.quoted(*self._place)} ALTER COLUMN"
+        for name in (name for name in key if name in there and cuts(there[name][0])):
+            raise self._merges(
+                name, f"{there[name][0]}, which cuts off blanks", f"{change} {sql.quoted(name)} TYPE text"
+            )
+        found = session.execute(sql.MERGING, {**self._named, "key": list(key)}).fetchone() if key else None
+        if found is not None:
+            name, index, collation = found
+            mend = f'{change} {sql.quoted(name)} TYPE text COLLATE "C"' if index is None else f"DROP INDEX {index}"
+            of = "" if index is None else f" of index {index}"
+            raise self._merges(name, f"the nondeterministic collation {collation}{of}", mend)
+
+    def _merges(self, name: str, found: str, mend: str) -> WrongColumn:
+        problem = f"expected column {name} of the key to tell all texts apart, found {found}: {mend}"
+        return WrongColumn(about_sink(self._address, problem))
 
     def check_there(self, session: psycopg.Connection[Any]) -> None:
         """Raise Refused if the table is gone, or does not last."""

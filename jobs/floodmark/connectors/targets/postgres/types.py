@@ -78,6 +78,11 @@ def holds(there: str, wanted: str) -> bool:
     return there == wanted or plain in _ALSO.get(wanted, ()) or (wanted.startswith("numeric(") and there == "numeric")
 
 
+def cuts(there: str) -> bool:
+    """Whether a column of that type cuts off blanks, so that two texts become one."""
+    return _SIZE.search(there) is not None
+
+
 def time_text(micros: int) -> str:
     """An instant, in microseconds since 1970, as a literal of any type of time; one beyond the years 1 to 9999 as
     infinity."""
