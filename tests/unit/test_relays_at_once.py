@@ -11,8 +11,9 @@ from support.flow import event
 from support.outboxed import Outboxed
 from test_refused_rows import lines, own
 
+from floodmark.connectors.relay import room
 from floodmark.connectors.relay.relaying import check_targets
-from floodmark.connectors.relay.shipping import ship_one
+from floodmark.connectors.relay.shipping import Shipping, ship_one, shipping
 from floodmark.connectors.targets.python.target import OnceTarget
 from floodmark.errors import Fenced
 
@@ -61,3 +62,15 @@ def test_a_look_at_a_target_knows_an_epoch_that_is_shipped_meanwhile(
     assert ship(rule) is None
     overtake(rule, "position", False)
     check_targets(rule.flow.rule(), rule.flow.place)
+
+
+def test_a_run_that_begins_with_a_full_outbox_ships_first(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its relay works before the run has committed anything, since it may have to wait for that."""
+    monkeypatch.setattr(room, "PATIENCE", 60.0)
+    rule, path = own(place, "Once", outbox={"max_bytes": 1})
+    rule.epoch([event(1, n=2)])
+    found = Shipping()
+    with shipping(rule.flow.rule(), rule.flow.place, found):
+        room.wait_for_room(rule.flow.rule(), rule.flow.place, rule.ledger)
+        assert [n for n, *_ in lines(path)] == [2]
+    assert [(one.rows, one.fault) for one in found.delivered] == [(1, None)]

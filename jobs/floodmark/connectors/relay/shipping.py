@@ -167,7 +167,7 @@ class Shipping:
     delivered: list[Delivered] = field(default_factory=list)
 
     def wake(self) -> None:
-        """An epoch is committed."""
+        """Have them look for what is committed."""
         for one in self.beside:
             one.wake()
 
@@ -176,6 +176,8 @@ class Shipping:
 def shipping(rule: Rule, home: Home, found: Shipping) -> Iterator[None]:
     """Relays that work until all that a run commits is shipped, or a target cannot take it. `found`: they are in it."""
     found.beside = [_Beside(rule, sink, home) for sink in targets(rule)]
+    if any(sink.outbox_bytes is not None for sink in targets(rule)):
+        found.wake()  # the run may wait for room before its first epoch
     try:
         yield
     finally:
