@@ -17,7 +17,7 @@ from support.postgres import Server, started
 
 from floodmark.connectors.ports import connections
 from floodmark.connectors.ports.target import Layout, Operation
-from floodmark.connectors.targets.postgres import target
+from floodmark.connectors.targets.postgres import sessions, target
 from floodmark.connectors.targets.postgres.merging import MANY, Merging
 from floodmark.connectors.targets.postgres.options import WrittenPostgres
 from floodmark.connectors.targets.postgres.reading import read
@@ -27,7 +27,7 @@ from floodmark.connectors.targets.postgres.types import arrow_type
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import Column, columns_of
-from floodmark.errors import InputFault, Refused, WrongColumn
+from floodmark.errors import InputFault, Refused, RunFailed, WrongColumn
 
 COLUMNS = columns_of("k STRING, n INT, v INT")
 KEYS = ("a", "b", "B", "ä", "", None)
@@ -427,6 +427,23 @@ def test_a_table_to_which_two_keys_may_be_one_is_refused(
     merged.send([(("a", 1, 1), False)])
     merged.send([(("A", 1, 1), False), (("a ", 1, 1), False)])
     assert {k for k, *_ in merged.rows()} == {"a", "A", "a "}
+
+
+def test_a_relay_behind_a_pooler_does_not_end_itself(
+    server: Server, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pooler gives a session a number that no process on the server has."""
+    monkeypatch.setattr(psycopg.ConnectionInfo, "backend_pid", property(lambda _: 7))
+    monkeypatch.setattr(target, "LOCK_WAIT", "100ms")
+    monkeypatch.setattr(target, "PATIENCE", 0.5)
+    monkeypatch.setattr(sessions, "STOPPED_AFTER", 0.6)
+    merged = Merged(server, place.name, "", None)
+    with server.connect() as other, other.transaction():
+        other.execute(f"SELECT FROM floodmark_position WHERE target = 'public.{merged.table}' FOR UPDATE")
+        with pytest.raises(RunFailed, match="another transaction holds the row of its position"):
+            merged.send([(("a", 1, 1), False)])
+    merged.send([(("a", 1, 1), False)])
+    assert merged.rows() == {("a", 1, 1)}
 
 
 def test_a_dropped_table_is_noticed_though_nothing_is_sent(server: Server, place: Path) -> None:

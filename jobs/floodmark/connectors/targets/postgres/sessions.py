@@ -97,6 +97,13 @@ def of_row(fault: psycopg.Error) -> str:
     return said or str(fault)
 
 
+def process_of(session: psycopg.Connection[Any]) -> int:
+    """The process of the session on the server. Behind a pooler, such as pgbouncer, the driver knows another number."""
+    found = session.execute("SELECT pg_backend_pid()").fetchone()
+    assert found is not None
+    return int(found[0])
+
+
 def end_stopped(name: str, target: str, mine: int) -> bool:
     """End the session of another relay of this target that has sent nothing for a while; whether one was ended.
 

@@ -26,6 +26,7 @@ from floodmark.connectors.targets.postgres.sessions import (
     end_stopped,
     is_of_rows,
     of_row,
+    process_of,
     refused_or_failed,
 )
 from floodmark.connectors.targets.postgres.sifting import Sieve
@@ -186,7 +187,7 @@ class PostgresTarget(Target):
                 with session.transaction():
                     return self._position(session, lock=True)
             except pg.LockNotAvailable:
-                ended = end_stopped(self._name, self._key, session.info.backend_pid)
+                ended = end_stopped(self._name, self._key, process_of(session))
                 if not ended and time.monotonic() > until:
                     raise RunFailed(
                         about_sink(
