@@ -249,6 +249,35 @@ def test_a_class_says_which_rows_it_cannot_take(place: Path, name: str, qos: int
     assert [(n, numbers(row)) for n, row, _ in lines(path)[3:]] == [(3, "6/0"), (5, "6/1")]
 
 
+def test_a_drop_names_the_rows_that_a_target_has_not_got(place: Path) -> None:
+    rule, _ = own(place, "Again", qos=1)
+    rule.epoch([event(1, n=3), event(1, n=4)])
+    assert rule.relays.ship().code == 0
+    rule.epoch([event(1, n=5), event(1, n=6)])
+    lacks = (
+        "target odd:Again has not got 2 rows of 1 epoch: `floodmark relay refused --target odd:Again` ships them; "
+        "target odd:Again has refused 1 rows"
+    )
+    code, said = rule.command("retire", "refused", "--yes")
+    assert (code, f"refused: {lacks}" in said) == (0, True), said
+    code, said = rule.command("drop", "refused", "--all", "--yes")
+    assert (code, lacks in said, rule.flow.place.path.exists()) == (2, True, True), said
+    for how in ("--dry-run", "--yes"):
+        code, said = rule.command("drop", "refused", "--all", "--leave-others", how)
+        assert (code, f"never shipped: {lacks}" in said) == (0, True), said
+    assert not rule.flow.place.path.exists()
+
+
+@pytest.mark.parametrize("what", ["", "/_delta_log"])
+def test_a_rule_whose_outbox_is_gone_can_be_dropped(place: Path, what: str) -> None:
+    rule, _ = own(place, "Again", qos=1)
+    rule.epoch([event(1, n=4)])
+    assert rule.command("retire", "refused", "--yes", "--json")[0] == 0
+    shutil.rmtree(f"{rule.outbox}{what}")
+    code, said = rule.command("drop", "refused", "--all", "--leave-others", "--yes")
+    assert (code, "never shipped: " in said) == (0, True), said
+
+
 def test_a_class_that_names_no_row_of_its_batch_stops(place: Path) -> None:
     rule, _ = own(place, "Wrong", qos=1)
     rule.epoch([event(1, n=2)])

@@ -31,7 +31,8 @@ def drop(
         bool,
         typer.Option(
             "--leave-others",
-            help="Skip sinks that the rule doesn't own, and slots that can't be dropped, instead of refusing.",
+            help="Skip sinks that the rule doesn't own, slots that can't be dropped, and rows not shipped yet, instead of "
+            "refusing.",
         ),
     ] = False,
     *,
@@ -55,6 +56,10 @@ def drop(
         return _clear(place, change.yes, change.dry_run, change.as_json)
     _, reader, head = rulechange.begun_home(root, name)
     check_droppable(head, name)
+    unshipped = rulechange.left_behind(head, place, reader) if everything else {}
+    if unshipped and not leave_others:
+        told = "; ".join(unshipped.values())
+        raise Refused(f"rule {name}: not all of its rows are shipped. {told}. With --leave-others, they are removed")
     others = _others(change.rules, name)
     found = _drop_plan(reader, place, parts, others, leave_others)
     readers = rulechange.downstream([one.address for one in found.tables], change.rules, name)
@@ -64,6 +69,7 @@ def drop(
         "tables": [{"table": one.name, "address": one.address} for one in found.tables],
         "left": dict(found.skipped),
         "home": str(place.path) if everything else None,
+        "undelivered": unshipped,
         "downstream": readers.facts(),
     }
     if not change.as_json:
@@ -72,6 +78,8 @@ def drop(
                 f"{name}: an unfinished drop of {', '.join(map(table_label, head.dropping.tables))} is finished first"
             )
         _announce(place, found, kept_elsewhere(head.rule, place) if everything else None)
+        for said in unshipped.values():
+            output.say(f"  never shipped: {said}")
         readers.describe(NO_TABLE, NO_TABLE, "it gets no new rows")
     if change.dry_run:
         return output.print_json(facts) if change.as_json else None
@@ -144,7 +152,7 @@ def _clear(place: Home, yes: bool, dry_run: bool, as_json: bool) -> None:
 
     left = leftover_trash(place)
     facts: dict[str, Any] = {"rule": place.rule, "done": not dry_run, "tables": [], "left": {}, "home": str(place.path),
-                             "downstream": []}  # fmt: skip
+                             "undelivered": {}, "downstream": []}  # fmt: skip
     if not as_json:
         output.say(
             f"{place.rule}: an earlier drop did not finish, and {', '.join(map(str, left))} is still to be removed"

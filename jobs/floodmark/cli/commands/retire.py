@@ -35,8 +35,9 @@ def retire(
     """
     from floodmark.connectors.ports.releasing import kept_elsewhere
 
-    place, _, head = rulechange.begun_home(change.root, name)
+    place, reader, head = rulechange.begun_home(change.root, name)
     due = _pending_row(head, name, undo, as_is)
+    unshipped = {} if undo else rulechange.left_behind(head, place, reader)
     readers = rulechange.downstream(rulechange.sinks_of(head), change.rules, name)
     facts = {
         "rule": name,
@@ -45,6 +46,7 @@ def retire(
         "retired": not undo,
         "generation": head.generation,
         "epoch": head.epoch,
+        "undelivered": unshipped,
         "downstream": readers.facts(),
     }
     if due is None:
@@ -55,6 +57,8 @@ def retire(
         output.say(_announced(name, head, undo))
         for one in [] if undo else kept_elsewhere(head.rule, place):
             output.say(f"{name}: {one} stays. Bring the rule back in time, or drop it with --all")
+        for said in unshipped.values():
+            output.say(f"{name}: {said}")
         readers.describe(*["it gets new rows again" if undo else "it gets no new rows"] * 3)
     if change.dry_run:
         return output.print_json(facts) if change.as_json else None

@@ -134,6 +134,19 @@ class Downstream:
         return [asdict(reader) for reader in (*self.direct, *self.further)]
 
 
+def left_behind(head: Head, place: Home, reader: LedgerReader) -> dict[str, str]:
+    """What each target of the rule has not got, for people. An outbox that cannot be read stops no drop."""
+    from floodmark.connectors.relay.backlogs import undelivered
+    from floodmark.core.rules.kinds import targets
+
+    try:
+        found = {one.target: one.left_behind(place.rule) for one in undelivered(head.rule, place, reader)}
+    except Exception as fault:  # a rule may be dropped because its tables are damaged
+        why = str(fault).partition("\n")[0]
+        return {one.label: f"nobody knows what target {one.label} has not got: {why}" for one in targets(head.rule)}
+    return {target: said for target, said in found.items() if said}
+
+
 def downstream(sinks: Sequence[str], folder: Path, name: str) -> Downstream:
     """The other rules of the folder that depend on the sinks."""
     from floodmark.views.rules.downstream import further, readers, readers_of

@@ -78,6 +78,19 @@ class Undelivered:
         fault = f"; the last attempt failed at {self.memory.fault_at}: {self.memory.fault}" if self.memory.fault else ""
         return f"{self.target}: {has}{f'; no relay can ship to it: {self.stuck}' if self.stuck else fault}"
 
+    def left_behind(self, rule: str) -> str:
+        """What the target never gets if its outbox goes away, for people; '' if it has all."""
+        ship = f"`floodmark relay {rule} --target {self.target}`"
+        epochs = "1 epoch" if self.portions == 1 else f"{self.portions} epochs"
+        said = [
+            f"nobody knows what target {self.target} has not got: {self.stuck}" if self.stuck else "",
+            f"target {self.target} has not got {self.rows} rows of {epochs}: {ship} ships them"
+            if self.portions
+            else "",
+            f"target {self.target} has refused {self.refused} rows" if self.refused else "",
+        ]
+        return "; ".join(filter(None, said))
+
     def facts(self) -> dict[str, Any]:
         """For --json."""
         position = self.memory.position
