@@ -31,8 +31,8 @@ def drop(
         bool,
         typer.Option(
             "--leave-others",
-            help="Skip sinks that the rule doesn't own, slots that can't be dropped, and rows not shipped yet, instead of "
-            "refusing.",
+            help="Skip sinks that the rule doesn't own, slots that can't be dropped, and rows not shipped yet, instead "
+            "of refusing.",
         ),
     ] = False,
     *,
