@@ -174,6 +174,16 @@ def test_a_source_with_columns_renamed_dropped_or_retyped_asks_for_a_reset(sign:
         raise fault(f"[STREAM_FAILED] Query terminated with exception: [{sign}] Streaming read is not supported.")
 
 
+@pytest.mark.parametrize(
+    "sign",
+    ["DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE"],
+)
+def test_a_feed_over_a_renamed_column_asks_for_a_reset(sign: str) -> None:
+    found = rf"expected a change feed .*found changes from before a column was renamed.*{sign}.*`floodmark reset r`"
+    with pytest.raises(HistoryGone, match=found), explained("r"):
+        raise fault(f"[{sign}] Retrieving table changes between version 2 and 4 failed.")
+
+
 def test_a_source_that_changes_while_it_is_read_is_tried_again_first() -> None:
     with pytest.raises(RunFailed, match=r"Retry; if it repeats.*`floodmark reset r`"), explained("r"):
         raise fault("[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change in version 3:\n\nstreaming source ...")

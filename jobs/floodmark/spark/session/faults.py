@@ -38,6 +38,7 @@ REMOVED = (
     "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
 )
 RETYPED = ("DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE", "DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING")
+OF_FEED = ("DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE")
 GAINED = "DELTA_SCHEMA_CHANGED"
 LACKING = "DELTA_CANNOT_RESOLVE_COLUMN"
 CONSTRAINT = re.compile(
@@ -284,6 +285,12 @@ def _sorted(rule: str, condition: str, text: str) -> FloodmarkError:
         return HistoryGone(
             f"rule {rule}: columns of a source were renamed, dropped or changed in type, and earlier commits cannot "
             f"be read together with them: {line}. Start over with `floodmark reset {rule}`"
+        )
+    if any(name in condition or name in text for name in OF_FEED):
+        return HistoryGone(
+            f"rule {rule}: expected a change feed that the present columns of its table can read, found changes from "
+            f"before a column was renamed, dropped or changed in type: {line.rstrip('.')}. Start over with `floodmark "
+            f"reset {rule}`, which begins with all rows as inserts"
         )
     remedy = of_client(text)
     if remedy is not None:
