@@ -13,6 +13,7 @@ from support.oracle import ordered
 from support.rewrites import FIRST, MORE, REWRITES, corrects_once_though_killed, delete, folded, is_followed, update
 from support.running import backfill, backfill_killed, rehearse_backfill, run
 
+from floodmark.connectors.planning.versionrows import rows_at
 from floodmark.core.protocol.crashpoints import CORRECTION_POINTS, DEFER_POINTS
 from floodmark.errors import InputFault
 from floodmark.spark.rule.backfill import bykey
@@ -223,3 +224,18 @@ def test_a_chain_with_keyed_sinks_follows(spark: SparkSession, place: Path) -> N
         assert sink(second) == ordered(map(tuple, spark.sql(second.sql).collect()))
         proven(first)
         proven(second)
+
+
+def test_rows_that_left_are_read_by_the_partition_columns_that_they_had(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, "totals", sinks=1)
+    folded(spark, flow)
+    flow.arrive([event(440, "a", 1.0)])
+    kept = spark.read.format("delta").load(flow.source).where("k = 'a' OR k IS NULL").selectExpr("*", "1 AS extra")
+    writer = kept.localCheckpoint().write.format("delta").mode("overwrite").option("overwriteSchema", True)
+    writer.partitionBy("k").save(flow.source)
+    was = rows_at(spark, flow.source, 0)
+    assert was.columns == kept.columns and was.where("k = 'b'").count() == 3
+    (done,) = run(spark, flow).corrections
+    assert (done.left, done.came) == (5, 1), "what was not read yet came with it"
+    same_as_batch(spark, flow)
+    proven(flow)

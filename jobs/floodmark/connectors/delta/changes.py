@@ -12,6 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from floodmark.connectors.delta import mapping
 from floodmark.connectors.delta.expiry import expiring
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.source import DeltaSource, entry_gone
@@ -73,7 +74,8 @@ class ChangesSource(DeltaSource):
             self._check_fed(fresh[0].version, fresh[-1].version)
 
     def _check_fed(self, first: int, last: int) -> None:
-        """Raise HistoryGone unless the feed was on from version `first` to `last`, and its files are there."""
+        """Raise HistoryGone unless the feed was on from version `first` to `last`, and its files can be read."""
+        self._check_laid_out(first)
         fed = has_feed(self._as_of(first).metadata().configuration)
         for version in range(first, last + 1):
             actions = tables.logged_between(self.address, version)
@@ -91,6 +93,17 @@ class ChangesSource(DeltaSource):
                     "over with `floodmark reset`, which begins with all rows as inserts; give the table a longer "
                     "`delta.deletedFileRetentionDuration`"
                 )
+
+    def _check_laid_out(self, first: int) -> None:
+        """Raise HistoryGone if files of the feed since version `first` are partitioned by other columns than those of
+        now: Spark would read the feed by the latter, and find NULL in the columns that it expects in paths.
+        """
+        problem = mapping.relaid(self.address, first - 1, self.table(), self._as_of)
+        if problem is not None:
+            raise self._gone(
+                f"{problem}: Spark does not read changes from before together with later ones. Start over with "
+                "`floodmark reset`, which begins with all rows as inserts"
+            )
 
     def _refuse_removed(self, commits: Iterable[tablelog.DataCommit]) -> None:
         """Rows that were removed are rows of the feed."""

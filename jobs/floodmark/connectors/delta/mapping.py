@@ -1,14 +1,16 @@
-"""Columns of a table with column mapping: a name can become that of another column."""
+"""Columns of a table over its versions: a name can become that of another, and files can be partitioned by others."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from deltalake import DeltaTable
 
 from floodmark.errors import HistoryGone
+from floodmark.ledger.delta.tables import logged_between
 
 MODE = "delta.columnMapping.mode"
 PHYSICAL = "delta.columnMapping.physicalName"
@@ -45,3 +47,64 @@ def _names(struct: dict[str, Any], of: tuple[str, ...]) -> Iterator[tuple[tuple[
         yield path, field["metadata"].get(PHYSICAL, field["name"])
         if isinstance(field["type"], dict) and field["type"]["type"] == "struct":
             yield from _names(field["type"], path)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of a table from a version on, by name with their type, and those that partition it.
+
+    All are named as in files, which keep their names when a column is renamed.
+    """
+
+    version: int
+    columns: Mapping[str, str]
+    partitions: tuple[str, ...]
+
+    @classmethod
+    def of(cls, version: int, schema: str, partitions: Iterable[str]) -> Layout:
+        fields = {field["name"]: field for field in json.loads(schema)["fields"]}
+        names = {name: str(field["metadata"].get(PHYSICAL, name)) for name, field in fields.items()}
+        kinds = {names[name]: json.dumps(field["type"], sort_keys=True) for name, field in fields.items()}
+        return cls(version, kinds, tuple(names[name] for name in partitions))
+
+    @classmethod
+    def at(cls, table: DeltaTable) -> Layout:
+        return cls.of(table.version(), table.schema().to_json(), table.metadata().partition_columns)
+
+    def is_split_otherwise(self, then: Layout) -> str | None:
+        """How the partition columns of an earlier layout differ from these; None if they do not."""
+        if then.partitions == self.partitions:
+            return None
+        was, now = (", ".join(one.partitions) or "none" for one in (then, self))
+        return f"the partition columns of version {then.version} ({was}), found others ({now})"
+
+
+def layouts(
+    address: str, first: int, now: DeltaTable, as_of: Callable[[int], DeltaTable], upto: int | None = None
+) -> list[Layout]:
+    """The layout of version `first`, those that followed up to `upto`, and that of now. It is one if none followed.
+
+    Raises HistoryGone if the log no longer tells.
+    """
+    later = ((version, logged_between(address, version)) for version in range(first + 1, now.version() + 1))
+    said = [(version, one["metaData"]) for version, actions in later for one in actions if "metaData" in one]
+    changed = [Layout.of(version, one["schemaString"], one["partitionColumns"]) for version, one in said]
+    if not changed:
+        return [Layout.at(now)]
+    read = [one for one in changed[:-1] if upto is None or one.version <= upto]
+    return [Layout.at(as_of(first)), *read, changed[-1]]
+
+
+def relaid(address: str, version: int, now: DeltaTable, as_of: Callable[[int], DeltaTable]) -> str | None:
+    """How files since a version are partitioned by other columns than those of now; None if they are not.
+
+    A table keeps its partition columns until it is overwritten, or restored to an older version.
+    """
+    return _problem(layouts(address, max(version, 0), now, as_of), Layout.is_split_otherwise)
+
+
+def _problem(found: Sequence[Layout], lacks: Callable[[Layout, Layout], str | None]) -> str | None:
+    """The newest of the layouts that lacks something by the last one, that of now."""
+    told = [lacks(found[-1], one) for one in found]
+    at = max((i for i, one in enumerate(told) if one), default=None)
+    return None if at is None else f"expected {told[at]} since version {found[at + 1].version}"

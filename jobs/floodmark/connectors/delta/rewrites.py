@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
 
+from floodmark.connectors.delta import mapping
 from floodmark.core.text.tablenames import about_table
 from floodmark.errors import HistoryGone
 from floodmark.ledger.delta import tablelog
@@ -18,6 +20,7 @@ from floodmark.ledger.delta.tablelog import DataCommit
 from floodmark.ledger.delta.tables import logged_between
 
 if TYPE_CHECKING:
+    from floodmark.connectors.planning.versionrows import Added
     from floodmark.core.rules.rule import Stream
 
 FEED = "delta.enableChangeDataFeed"
@@ -102,6 +105,20 @@ def file_changes(address: str, first: int, last: int) -> FileChanges:
     for version in range(first, last + 1):
         found.follow(logged_between(address, version))
     return found
+
+
+def files_moved(
+    address: str, now: DeltaTable, as_of: Callable[[int], DeltaTable], first: int, last: int
+) -> tuple[Added, Added]:
+    """The files that left and came, each to be read by the version that had them if its partition columns differ."""
+    found, before = file_changes(address, first, last), partial(as_of, first - 1)
+
+    def added(files: Mapping[Key, Any], version: int) -> Added:
+        other = bool(files) and mapping.relaid(address, version, now, as_of) is not None
+        lines = as_added(as_of(version) if other else now, address, files.values(), before)
+        return lines, version if other else None
+
+    return added(found.left, first - 1), added(found.came, last)
 
 
 def is_fed(table: DeltaTable, address: str, first: int) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from math import floor
 from typing import TYPE_CHECKING
 
@@ -17,9 +16,8 @@ from floodmark.connectors.delta.expiry import expiring
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.opening import open_existing
 from floodmark.connectors.delta.rewrites import (
-    as_added,
     described,
-    file_changes,
+    files_moved,
     is_fed,
     newest_alike,
     rewriting,
@@ -279,8 +277,7 @@ class DeltaSource(Planned):
         first, upto = (DeltaOffset.parse(line).version for line in (rewrite.since, rewrite.upto))
         if is_fed(self.table(), self.address, first):
             return rows_fed(spark, self.address, first, upto - 1)
-        found, before = file_changes(self.address, first, upto - 1), partial(self._as_of, first - 1)
-        left, came = (as_added(self.table(), self.address, one.values(), before) for one in (found.left, found.came))
+        left, came = files_moved(self.address, self.table(), self._as_of, first, upto - 1)
         return rows_of_both(spark, self.address, left, came)
 
     def whole(self, spark: SparkSession) -> DataFrame:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from py4j.java_gateway import JavaClass
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from floodmark.core.sql.words.lexis import quoted
+from floodmark.core.text.tablenames import about_table
+from floodmark.errors import HistoryGone
 
 DELTA = "org.apache.spark.sql.delta"
+PHYSICAL = "delta.columnMapping.physicalName"
+# Actions that add files, as a log has them, and the version by whose metadata they are read; None: the newest one.
+Added = tuple[Iterable[str], int | None]
 
 
 def rows_at(spark: SparkSession, address: str, version: int) -> DataFrame:
     """The rows of a version. Columns that came since are null; a type that was widened is the present one."""
-    now, then = _present(spark, address), spark.read.format("delta").option("versionAsOf", version).load(address)
+    now, then = _present(spark, address), _at(spark, address, version)
+    if _partitions(now) != _partitions(then):
+        return _as_now(address, now, then, then)
     if now.schema == then.schema and not _renames(now):
         return then
     return _of_files(spark, now, _snapshot(then).allFiles().collectAsList())
@@ -69,20 +78,56 @@ def no_changes(spark: SparkSession, address: str) -> DataFrame:
     return spark.createDataFrame([], schema)
 
 
-def rows_of_both(
-    spark: SparkSession, address: str, left: Iterable[str], came: Iterable[str]
-) -> tuple[DataFrame, DataFrame]:
-    """The rows of files that left and of files that came; for each, the action that adds it, as a log has it."""
-    return _of_lines(spark, address, left), _of_lines(spark, address, came)
+def rows_of_both(spark: SparkSession, address: str, left: Added, came: Added) -> tuple[DataFrame, DataFrame]:
+    """The rows of files that left and of files that came, with today's columns."""
+    return _of_lines(spark, address, *left), _of_lines(spark, address, *came)
 
 
-def _of_lines(spark: SparkSession, address: str, added: Iterable[str]) -> DataFrame:
+def _of_lines(spark: SparkSession, address: str, added: Iterable[str], version: int | None) -> DataFrame:
     actions = java_class(spark, f"{DELTA}.actions.Action")
-    return _of_files(spark, _present(spark, address), [actions.fromJson(line) for line in added])
+    files, now = [actions.fromJson(line) for line in added], _present(spark, address)
+    if version is None:
+        return _of_files(spark, now, files)
+    then = _at(spark, address, version)
+    return _as_now(address, now, then, _of_files(spark, then, files))
+
+
+def _as_now(address: str, now: DataFrame, then: DataFrame, rows: DataFrame) -> DataFrame:
+    """Rows as an older version has them, with the columns of now.
+
+    Files are read by the metadata with which they were written: of a partition column, they do not hold the values.
+    """
+    had = {_in_files(field): field for field in _fields(then)}
+    return rows.select(*(_column(address, had.get(_in_files(field)), field) for field in _fields(now)))
+
+
+def _column(address: str, had: StructField | None, now: StructField) -> Column:
+    kind = now.dataType
+    if had is None:
+        return F.lit(None).cast(kind).alias(now.name)
+    if had.dataType.simpleString() == kind.simpleString():
+        return F.col(quoted(had.name)).alias(now.name)
+    if any(isinstance(one, (StructType, ArrayType, MapType)) for one in (had.dataType, kind)):
+        problem = (
+            f"expected column {now.name} as it was before the table was partitioned by other columns, "
+            f"{had.dataType.simpleString()}, found {kind.simpleString()}: its older rows are not read as such. Start "
+            "over with `floodmark reset`"
+        )
+        raise HistoryGone(about_table(address, problem))
+    return F.col(quoted(had.name)).cast(kind).alias(now.name)
+
+
+def _in_files(field: StructField) -> str:
+    """The name of a column in files."""
+    return str(field.metadata.get(PHYSICAL, field.name))
 
 
 def _present(spark: SparkSession, address: str) -> DataFrame:
     return spark.read.format("delta").load(address)
+
+
+def _at(spark: SparkSession, address: str, version: int) -> DataFrame:
+    return spark.read.format("delta").option("versionAsOf", version).load(address)
 
 
 def _of_files(spark: SparkSession, now: DataFrame, files: Iterable[Any]) -> DataFrame:
@@ -98,6 +143,19 @@ def _snapshot(frame: DataFrame) -> Any:
     """The version of the table that a frame over all of it reads."""
     leaves: Any = frame._jdf.queryExecution().analyzed().collectLeaves()
     return leaves.apply(0).relation().location().getSnapshot()
+
+
+def _fields(frame: DataFrame) -> list[StructField]:
+    """The columns of a version, with their names in files, which a frame's own schema lacks."""
+    found: StructType = StructType.fromJson(json.loads(_snapshot(frame).metadata().schemaString()))
+    return found.fields
+
+
+def _partitions(frame: DataFrame) -> list[str]:
+    """The names in files of the columns that partition a version, in their order."""
+    named = {field.name: _in_files(field) for field in _fields(frame)}
+    listed = _snapshot(frame).metadata().partitionColumns()
+    return [named[listed.apply(i)] for i in range(listed.size())]
 
 
 def _renames(frame: DataFrame) -> bool:
