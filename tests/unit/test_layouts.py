@@ -11,9 +11,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from floodmark.connectors.delta.changes import ChangesSource
-from floodmark.connectors.delta.mapping import relaid
+from floodmark.connectors.delta.mapping import PHYSICAL, Layout, known_layouts, layouts, relaid
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.rewrites import FEED, files_moved
+from floodmark.connectors.delta.source import DeltaSource
+from floodmark.core.rules.model import OnRewrite
 from floodmark.core.rules.rule import Stream
 from floodmark.errors import HistoryGone
 
@@ -56,8 +58,18 @@ def table(place: Path) -> Path:
     return place / "in"
 
 
+def stream(table: Path, on_rewrite: OnRewrite = "correct") -> DeltaSource:
+    return DeltaSource("e", Stream(kind="delta", address=str(table), on_rewrite=on_rewrite))
+
+
 def at(table: Path, version: int, index: int = -1, snapshot: bool = False) -> str:
     return DeltaOffset(str(DeltaTable(table).metadata().id), version, index, snapshot).line()
+
+
+def span(table: Path, version: int, index: int = -1) -> tuple[int, int]:
+    found = stream(table).rewrite(at(table, version, index))
+    assert found is not None
+    return DeltaOffset.parse(found.since).version, DeltaOffset.parse(found.upto).version
 
 
 def as_of(table: Path, version: int) -> DeltaTable:
@@ -106,6 +118,86 @@ def test_partition_columns_that_came_back_count_as_others(table: Path) -> None:
     assert relaid(str(table), 2, DeltaTable(table), unasked) is None
     found = relaid(str(table), 0, DeltaTable(table), lambda version: as_of(table, version))
     assert found == "expected the partition columns of version 1 (k), found others (none) since version 2"
+
+
+def test_a_column_that_is_only_renamed_stays() -> None:
+    def of(version: int, name: str) -> Layout:
+        fields = [{"name": name, "type": "string", "metadata": {PHYSICAL: "col-1"}}]
+        return Layout.of(version, json.dumps({"fields": fields}), [name])
+
+    assert of(1, "b").fits(of(0, "a")) and of(1, "b").lacks(of(0, "a")) is None
+
+
+def test_a_type_that_changed_may_not_be_read_on(table: Path) -> None:
+    log(table, metadata(table, {**PLAIN, "n": "string"}))
+    before, now = layouts(str(table), 0, DeltaTable(table), lambda version: as_of(table, version))
+    assert not now.fits(before) and now.lacks(before) is None
+
+
+def taken_back(table: Path) -> None:
+    """A column is added, rows come with it, and the table is restored to version 0."""
+    log(table, metadata(table, {**PLAIN, "x": "string"}))
+    log(table, {"add": file("with.parquet")})
+    log(table, metadata(table, PLAIN), removed("with.parquet"))
+
+
+def test_a_correction_takes_in_what_was_added_with_a_column_that_is_gone(table: Path) -> None:
+    write_deltalake(table, ROWS, mode="append")
+    taken_back(table)
+    assert span(table, 1) == (1, 5)
+    assert stream(table).check_appended(at(table, 1)) is None  # type: ignore[func-returns-value]
+
+
+def test_a_correction_takes_in_what_was_added_in_other_partitions(table: Path) -> None:
+    write_deltalake(table, ROWS, mode="append")
+    overwrite_by_k(table)
+    assert span(table, 1) == (1, 3)
+
+
+def test_a_correction_begins_with_the_rewrite_where_columns_stay(table: Path) -> None:
+    write_deltalake(table, ROWS, mode="append")
+    log(table, metadata(table, {**PLAIN, "x": "string"}))
+    write_deltalake(table, ROWS, mode="overwrite", schema_mode="merge")
+    assert span(table, 1) == (3, 4)
+
+
+def test_a_version_that_is_read_in_part_is_not_taken_in(table: Path) -> None:
+    write_deltalake(table, ROWS, mode="append")
+    overwrite_by_k(table)
+    assert span(table, 1, index=0) == (2, 3)
+    for line in (at(table, 1, index=0), at(table, 1, snapshot=True)):
+        with pytest.raises(
+            HistoryGone, match=r"expected the partition columns of version 1 \(none\), found others \(k\)"
+        ):
+            stream(table).check_appended(line)
+
+
+def test_what_no_correction_takes_in_is_refused(table: Path) -> None:
+    write_deltalake(table, ROWS, mode="append")
+    overwrite_by_k(table)
+    problem = r"version 1 \(none\), found others \(k\) since version 2: .*later ones. Start over with `floodmark reset`"
+    with pytest.raises(HistoryGone, match=problem):
+        stream(table, "skip").check_appended(at(table, 1))
+    stream(table, "skip").check_appended(at(table, 2))
+
+
+def test_an_open_epoch_that_cannot_be_read_again_is_refused_with_the_way_on(table: Path) -> None:
+    taken_back(table)
+    problem = "expected column x of version 1, found none since version 3: .*`floodmark abandon` undoes the open epoch"
+    with pytest.raises(HistoryGone, match=problem):
+        stream(table).check_readable(at(table, 1), at(table, 3))
+    with pytest.raises(HistoryGone, match=r"later ones\. Start over"):
+        stream(table, "stop").check_readable(at(table, 1), at(table, 3))
+    stream(table).check_readable(at(table, 0), at(table, 1))
+
+
+def test_a_log_that_no_longer_tells_refuses_nothing(table: Path) -> None:
+    def gone(version: int) -> DeltaTable:
+        raise HistoryGone(f"no version {version}")
+
+    overwrite_by_k(table)
+    (now,) = known_layouts(str(table), 0, DeltaTable(table), gone)
+    assert now.partitions == ("k",)
 
 
 def test_a_feed_over_other_partition_columns_is_refused(place: Path) -> None:

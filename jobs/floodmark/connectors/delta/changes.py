@@ -94,6 +94,9 @@ class ChangesSource(DeltaSource):
                     "`delta.deletedFileRetentionDuration`"
                 )
 
+    def check_readable(self, since: str, upto: str | None = None) -> None:
+        """The feed is checked where its rows are read."""
+
     def _check_laid_out(self, first: int) -> None:
         """Raise HistoryGone if files of the feed since version `first` are partitioned by other columns than those of
         now: Spark would read the feed by the latter, and find NULL in the columns that it expects in paths.

@@ -78,6 +78,16 @@ class Layout:
         was, now = (", ".join(one.partitions) or "none" for one in (then, self))
         return f"the partition columns of version {then.version} ({was}), found others ({now})"
 
+    def lacks(self, then: Layout) -> str | None:
+        """What an earlier layout has that Spark's stream does not find in this one; None: nothing."""
+        gone = next((name for name in then.columns if name not in self.columns), None)
+        other = self.is_split_otherwise(then)
+        return other if other or gone is None else f"column {gone} of version {then.version}, found none"
+
+    def fits(self, then: Layout) -> bool:
+        """Whether Spark's stream surely reads rows of an earlier layout by this one."""
+        return self.partitions == then.partitions and then.columns.items() <= self.columns.items()
+
 
 def layouts(
     address: str, first: int, now: DeltaTable, as_of: Callable[[int], DeltaTable], upto: int | None = None
@@ -101,6 +111,30 @@ def relaid(address: str, version: int, now: DeltaTable, as_of: Callable[[int], D
     A table keeps its partition columns until it is overwritten, or restored to an older version.
     """
     return _problem(layouts(address, max(version, 0), now, as_of), Layout.is_split_otherwise)
+
+
+def known_layouts(
+    address: str, first: int, now: DeltaTable, as_of: Callable[[int], DeltaTable], upto: int | None = None
+) -> list[Layout]:
+    """The same; only that of now, if the log no longer tells, or the first version is yet to come."""
+    try:
+        return layouts(address, min(first, now.version()), now, as_of, upto)
+    except HistoryGone:
+        return [Layout.at(now)]
+
+
+def unreadable(found: Sequence[Layout], way: str = "Start") -> str | None:
+    """Why Spark's stream cannot read on from the first of these layouts to the last, that of now; None: it can.
+
+    way: how a reset is introduced, after other ways on.
+    """
+    problem = _problem(found, Layout.lacks)
+    if problem is None:
+        return None
+    return (
+        f"{problem}: Spark does not read rows from before together with later ones. {way} over with `floodmark "
+        "reset`; a stream with `start: {version: N}` needs a version since then"
+    )
 
 
 def _problem(found: Sequence[Layout], lacks: Callable[[Layout, Layout], str | None]) -> str | None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 
 MOST = 2**31 - 1  # files that Delta takes as a limit
+UNDO = "`floodmark abandon` undoes the open epoch, and the next run corrects its rows, too; or start"
 
 
 class DeltaSource(Planned):
@@ -114,7 +115,23 @@ class DeltaSource(Planned):
 
     def check_appended(self, line: str) -> None:
         """Raise HistoryGone if a commit removes rows that are folded or pending, unless the rule says what to do."""
-        self._refuse_removed(self._fresh(DeltaOffset.parse(line), self.table().version()))
+        at = DeltaOffset.parse(line)
+        self._refuse_removed(self._fresh(at, self.table().version()))
+        if not self._takes_in(at) or self.rewrite(line) is None:
+            self.check_readable(line)
+
+    def _takes_in(self, at: DeltaOffset) -> bool:
+        """Whether a correction can take in all that is not read yet: no version is read in part."""
+        return self.declared.on_rewrite == "correct" and at.index < 0 and not at.snapshot
+
+    def check_readable(self, since: str, upto: str | None = None) -> None:
+        way = UNDO if upto and self.declared.on_rewrite == "correct" else "Start"
+        problem = mapping.unreadable(self._layouts(since, DeltaOffset.parse(upto).newest_read if upto else None), way)
+        if problem is not None:
+            raise self._gone(problem)
+
+    def _layouts(self, since: str, upto: int | None = None) -> list[mapping.Layout]:
+        return mapping.known_layouts(self.address, DeltaOffset.parse(since).version, self.table(), self._as_of, upto)
 
     def rewrite(self, since: str, upto: str | None = None) -> Rewrite | None:
         at = DeltaOffset.parse(since)
@@ -124,7 +141,10 @@ class DeltaSource(Planned):
             return None
         for version in (commit.version for commit in commits if commit.metadata is None):
             raise self._gone(entry_gone(version))
-        ends = (commits[0].version, commits[-1].version + 1)
+        first, found = commits[0].version, self._layouts(since)
+        if self._takes_in(at) and not all(map(found[-1].fits, found)):  # Spark's stream would not get there
+            first = next(self._fresh(at, newest)).version
+        ends = (first, commits[-1].version + 1)
         begin, end = (DeltaOffset(at.table_id, version, -1, False).line() for version in ends)
         return Rewrite(since=begin, upto=end, commits=tuple(described(self.address, one) for one in commits))
 
@@ -172,15 +192,8 @@ class DeltaSource(Planned):
             except DeltaError as fault:
                 if passing(str(fault)):
                     raise
-                raise self._forgotten(version, str(fault)) from fault
+                raise _forgotten(self.name, self.address, version, str(fault)) from fault
         return table
-
-    def _forgotten(self, version: int, info: str) -> HistoryGone:
-        return self._gone(
-            f"expected version {version} of the table, whose first snapshot is only partly "
-            f"read; its log no longer reaches back to it ({info.strip().splitlines()[0]}). Restore the table's log, "
-            "or start over with `floodmark reset`; give the source a longer `delta.logRetentionDuration`"
-        )
 
     def forgets(self, line: str, now_us: int) -> list[Limit]:
         """Limits from the table's log, on what lies beyond the offset `line`: its log entries and replaced files."""
@@ -288,6 +301,18 @@ def entry_gone(version: int) -> str:
     return (
         f"expected the log entry of version {version}, which is still to be read; it is gone. Restore the table's log, "
         "or start over with `floodmark reset`; give the source a longer `delta.logRetentionDuration`"
+    )
+
+
+def _forgotten(name: str, address: str, version: int, info: str) -> HistoryGone:
+    return HistoryGone(
+        about(
+            f"stream {name}",
+            address,
+            f"expected version {version} of the table, of which rows are still to be read; its log no longer reaches "
+            f"back to it ({info.strip().splitlines()[0]}). Restore the table's log, or start over with `floodmark "
+            "reset`; give the source a longer `delta.logRetentionDuration`",
+        )
     )
 
 

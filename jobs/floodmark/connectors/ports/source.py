@@ -130,6 +130,10 @@ class Source(Protocol):
     def check_appended(self, since: str) -> None:
         """Raise HistoryGone if rows were removed from the source that are folded or pending."""
 
+    def check_readable(self, since: str, upto: str | None = None) -> None:
+        """Raise HistoryGone if input beyond `since` (and not beyond `upto`) does not fit the present columns."""
+        return
+
     def check_kept(self, begin: str, end: str) -> None:
         """Raise HistoryGone if rows from `begin` to `end`, which epochs have read, may be gone without a trace.
 
