@@ -296,7 +296,9 @@ def test_a_first_snapshot_that_the_log_does_not_reach_any_more(tmp_path: Path, g
     source = DeltaSource("s", Stream(kind="delta", address=address))
     line = DeltaOffset(tables.table_id(DeltaTable(address)), 2, 0, True).line()
     for asked in (source.news, source.waiting):
-        with pytest.raises(HistoryGone, match=r"stream s: expected version 2 of .* rows are still to be read.*floodmark reset"):
+        with pytest.raises(
+            HistoryGone, match=r"stream s: expected version 2 of .* rows are still to be read.*floodmark reset"
+        ):
             asked(line)
 
 
