@@ -19,7 +19,7 @@ from floodmark.errors import InputFault
 from floodmark.spark.rule.backfill import bykey
 from floodmark.spark.rule.run import RuleRun
 
-IN_CI = {("move", "first two rows"), ("restore", "newest row by number"), ("overwrite", "totals that delete")}
+IN_CI = {("delete", "totals of expressions"), ("restore", "newest row by number"), ("overwrite", "totals that delete")}
 EACH = [(how, form) for how in REWRITES for form in KEYED]
 
 
