@@ -182,10 +182,10 @@ def check_sources(rule: Rule, home: Home, head: Head) -> None:
             source.check_identity(line, log_sums.get(name))
             source.check_columns(line, (column for column, _ in head.columns.get(name, ())))
     if head.open is not None:
-        open_lines = zip(rule.streams, Entry.parse(head.open.entry).offsets, strict=True)
-        for name, line in open_lines:
+        begun = Entry.parse(head.open.entry).offsets
+        for (name, source), line in zip(sources(rule, home).items(), begun, strict=True):
             if line != head.lines[name]:
-                sources(rule, home)[name].check_readable(head.lines[name], line)
+                source.check_readable(head.lines[name], line)
 
 
 def check_sql_columns(rule: Rule, home: Home | None) -> None:
