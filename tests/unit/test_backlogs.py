@@ -73,6 +73,32 @@ def test_rows_that_were_not_shipped_cannot_be_forgotten(behind: Behind, role: st
         check_shipped(rule, home, behind.flow.ledger(), ["landing/events", folder])
 
 
+def told(behind: Behind, *command: str) -> str:
+    """What a command says of the rule."""
+    places = ["--rules", str(behind.flow.root / "rules"), "--home", str(behind.flow.home)]
+    return CliRunner().invoke(app, [*command, behind.flow.name, *places]).output.replace("\n", " ")
+
+
+@pytest.mark.parametrize("sinks", [1, 2])
+def test_a_target_that_the_file_no_longer_has_is_shown_until_it_has_all(behind: Behind, sinks: int) -> None:
+    behind.run(MICROS)
+    assert rule_status(behind.flow.rule(), behind.flow.home).removed == []
+    assert rule_status(behind.flow.rule(), behind.flow.home).refused is None
+    renamed = {"postgres": {"connection": "store", "table": NAME}}
+    behind.flow.settings = {"sinks": [{"delta": behind.flow.sink()}, renamed][:sinks]}
+    behind.flow.write_rule()
+    found = rule_status(behind.flow.rule(), behind.flow.home)
+    [left] = found.removed
+    assert (left.target, left.rows, found.facts()["removed_targets"]) == (NAME, ROWS, [left.facts()])
+    assert "sinks (one was removed)" in str(found.refused) and "sinks (one was removed)" in found.text()
+    for command in ("status", "relay"):
+        said = told(behind, command)
+        assert f"({ROWS} rows" in said and "put the sink back as it was" in said, said
+    behind.ship()
+    found = rule_status(behind.flow.rule(), behind.flow.home)
+    assert (found.removed, "put the sink back" in found.text()) == ([], False)
+
+
 def maintained(behind: Behind) -> list[int]:
     """The versions whose entries the outbox's log still has, after upkeep long after its newest commit."""
     age(str(behind.outbox), 60)

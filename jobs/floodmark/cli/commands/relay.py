@@ -34,20 +34,33 @@ def relay(
     Example: `floodmark relay departure_delays --target totals`
     """
     from floodmark.cli.shared.selection import rule_named
+    from floodmark.connectors.relay.backlogs import undelivered_of_removed
     from floodmark.connectors.relay.relaying import target_named
     from floodmark.connectors.relay.shipping import ship_one
     from floodmark.core.rules.kinds import targets
     from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
 
-    rule = rule_named(rules, name)
+    rule, place = rule_named(rules, name), Home(home.absolute(), name)
+    removed = undelivered_of_removed(rule, place, LedgerReader.load(place.ledger))
     wanted = targets(rule) if target is None else [target_named(rule, target)]
     if not wanted:
-        raise Refused(f"rule {name}: expected a sink that is a target, such as `postgres: ...`, found none")
-    found = [ship_one(rule, sink, Home(home.absolute(), name), resend) for sink in wanted]
+        said = "".join(f"\n{one.removed(name)}" for one in removed)
+        raise Refused(f"rule {name}: expected a sink that is a target, such as `postgres: ...`, found none{said}")
+    found = [ship_one(rule, sink, place, resend) for sink in wanted]
     code = worst([one.exit_code for one in found])
     if as_json:
-        output.print_json({"rule": name, "exit_code": code, "targets": [one.facts() for one in found]})
+        output.print_json(
+            {
+                "rule": name,
+                "exit_code": code,
+                "targets": [one.facts() for one in found],
+                "removed_targets": [one.facts() for one in removed],
+            }
+        )
     for one in () if as_json else found:
         said = one.text() or f"target {one.target}: nothing new"
         output.print_error(said) if one.fault else output.say(said)
+    for left in () if as_json else removed:
+        output.say(left.removed(name), err=True)
     raise typer.Exit(code)

@@ -91,6 +91,11 @@ class Undelivered:
         ]
         return "; ".join(filter(None, said))
 
+    def removed(self, rule: str) -> str:
+        """For people, of a target that the rule's file no longer has."""
+        put_back = f"put the sink back as it was, and `floodmark relay {rule}` ships to it"
+        return f"{self.text()}. The rule's file no longer has this sink: {put_back}"
+
     def facts(self) -> dict[str, Any]:
         """For --json."""
         position = self.memory.position
@@ -123,6 +128,16 @@ def target_lag(rule: Rule, head: Head | None, of: Undelivered, now: datetime) ->
 def undelivered(rule: Rule, home: Home, ledger: LedgerReader | None) -> list[Undelivered]:
     """Of each target of a rule, in the rule's order."""
     return [_of(sink, home, ledger) for sink in targets(rule)]
+
+
+def undelivered_of_removed(rule: Rule, home: Home, ledger: LedgerReader | None) -> list[Undelivered]:
+    """Of targets that the rule's file no longer has, while the newest generation has them; those that have all are left
+    out. A new name of a sink's connection is another target, too."""
+    if ledger is None or ledger.head is None:
+        return []
+    remain = {sink.address for sink in rule.sinks}
+    found = [_of(sink, home, ledger) for sink in targets(ledger.head.rule) if sink.address not in remain]
+    return [one for one in found if one.portions or one.refused or one.stuck]
 
 
 def _of(sink: Sink, home: Home, ledger: LedgerReader | None) -> Undelivered:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from floodmark.connectors.places import check_same_sinks
 from floodmark.connectors.ports.source import Backlog
 from floodmark.connectors.relay.backlogs import Undelivered, undelivered
 from floodmark.core.lifecycle.freshness import Late
@@ -15,11 +14,12 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Row
 from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.delivery import SinkDelivery, delivery
-from floodmark.errors import FloodmarkError, HistoryGone, RuleChanged, message
+from floodmark.errors import FloodmarkError, message
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.views.epochs import epoch_entries
 from floodmark.views.status.freshness import newest_late
+from floodmark.views.status.refusals import refused
 from floodmark.views.status.rulestatus import StateSize, excused, lag_by_stream, newest_end, repeating, state_sizes
 
 EPOCHS = 12  # that are listed
@@ -79,7 +79,7 @@ def _glance(rule: Rule, root: Path) -> Glance:
         targets=undelivered(rule, home, ledger),
         late=newest_late(ledger) if rule.freshness and rule.freshness.max_late_percent is not None else None,
         zoned=zoned(rule, head),
-        refused=_refused(rule, head),
+        refused=refused(rule, head),
     )
 
 
@@ -92,13 +92,3 @@ def _newest(ledger: LedgerReader, zone: bool) -> tuple[list[Row], list[dict[str,
         if len(rows) < count or (len(epochs) == EPOCHS and newest_end(rows) is not None):
             return rows, epochs
         count *= 2
-
-
-def _refused(rule: Rule, head: Head) -> str | None:
-    """Why the next run will refuse an edit of the rule. A rule with `rebuild` begins a generation that fits."""
-    try:
-        if not rule.rebuild:
-            check_same_sinks(head, rule)
-    except (RuleChanged, HistoryGone) as fault:
-        return str(fault)
-    return None

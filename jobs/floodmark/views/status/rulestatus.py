@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from floodmark.connectors.backlog.retention import limits
 from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.ports.source import Backlog
-from floodmark.connectors.relay.backlogs import Undelivered, target_lag, undelivered
+from floodmark.connectors.relay.backlogs import Undelivered, target_lag, undelivered, undelivered_of_removed
 from floodmark.core.lifecycle.corrections import commits_of
 from floodmark.core.lifecycle.freshness import Fresh, fresh, late_of
 from floodmark.core.lifecycle.life import UNFINISHED
@@ -38,6 +38,7 @@ from floodmark.views.contents.statetables import state_tables
 from floodmark.views.contents.waiting import Waiting, waiting
 from floodmark.views.extents import extent, words
 from floodmark.views.formats import duration, iso, size
+from floodmark.views.status.refusals import refused
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class RuleStatus:
     """Everything that `status` reports of a rule. `fault`: why it cannot report.
 
     `excused`: the streams that the watermark does not wait for, and the recorded clock since when they are silent.
-    `target_lags`: how old the newest row of each target is, in seconds; None: unknown.
+    `target_lags`: how old the newest row of each target is, in seconds; None: unknown. `removed`: targets that the file
+    no longer has, and that have not got all. `refused`: why the present rule does not fit its generation.
     """
 
     rule: str
@@ -72,6 +74,8 @@ class RuleStatus:
     delivery: list[SinkDelivery] = field(default_factory=list)
     targets: list[Undelivered] = field(default_factory=list)
     target_lags: dict[str, float | None] = field(default_factory=dict)
+    removed: list[Undelivered] = field(default_factory=list)
+    refused: str | None = None
     fresh: Fresh | None = None
     zoned: bool = True
     fault: FloodmarkError | None = None
@@ -117,6 +121,8 @@ class RuleStatus:
             "freshness": self.fresh.facts() if self.fresh else None,
             "delivery": [sink.facts() for sink in self.delivery],
             "targets": [{**one.facts(), "lag_seconds": self.target_lags[one.target]} for one in self.targets],
+            "removed_targets": [one.facts() for one in self.removed],
+            "refused": self.refused,
             "kept_output": head.kept_output if head else False,
         }
 
@@ -131,6 +137,7 @@ class RuleStatus:
         to = self._renamed()
         return [
             ("epoch", self._epoch()),
+            ("refused", f"the next run refuses the rule's file. {self.refused}" if self.refused else None),
             ("retired", self._retired()),
             ("renamed", f"to {to}: `floodmark rename {self.rule} {to}` continues it" if to else None),
             ("watermark", iso(self.head.watermark, self.zoned) if self.head else None),
@@ -161,6 +168,7 @@ class RuleStatus:
                 for name, s in self.state.items()
             ),
             *(("target", self._target(one)) for one in self.targets),
+            *(("target", one.removed(self.rule)) for one in self.removed),
             *(("delivery", _delivered(sink, bool(self.head and self.head.kept_output))) for sink in self.delivery),
         ]
 
@@ -230,6 +238,8 @@ def rule_status(rule: Rule, root: Path) -> RuleStatus:
             ),
             targets=lacking,
             target_lags={one.target: target_lag(rule, head, one, now) for one in lacking},
+            removed=undelivered_of_removed(rule, home, ledger),
+            refused=refused(rule, head) if head else None,
             fresh=fresh(rule, head, late_of(rows) if rows and rule.freshness else None, now),
             zoned=zoned(rule, head),
         )
