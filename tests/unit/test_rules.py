@@ -804,7 +804,7 @@ def test_rules_with_later_state(load: Load, text: str) -> None:
             TOP,
             ", place]",
             "]",
-            "sinks[0]: expected `key: [o, place]`, every column of the PARTITION BY, and the place,",
+            "sinks[0]: expected `key: [o, place]`, every column of the PARTITION BY and the place, found key: [o]",
         ),
         (TOP, ", place FROM (", " FROM (", "add row_number()"),
         (TOP, "place <= 3", "place <= 3 AND delay > 0", "expected WHERE place <= n, and no other condition"),

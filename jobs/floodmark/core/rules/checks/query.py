@@ -109,8 +109,10 @@ def _tops(rule: Rule, top: Top) -> Iterator[Problem]:
             f"row_number() by an order of its own keeps {top.rows} rows of every key forever: add a window to its "
             "PARTITION BY, or allow it with `unbounded: true`",
         )
-    needed = [*zip(top.keys, top.outputs, strict=True), *([("row_number()", top.place)] if top.rows > 1 else [])]
-    yield from _known_by(rule, needed, "every column of the PARTITION BY, and the place,")
+    needed, what = list(zip(top.keys, top.outputs, strict=True)), "every column of the PARTITION BY"
+    if top.rows > 1:
+        needed, what = [*needed, ("row_number()", top.place)], f"{what} and the place"
+    yield from _known_by(rule, needed, what)
 
 
 def _amending(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 from sqlglot import exp
 
 from floodmark.core.sql.forms.window import HINT
 from floodmark.core.sql.state.partials import Aggregated, aggregated, grouping_column
+from floodmark.core.sql.tree.columns import names_column
 from floodmark.core.sql.tree.shape import Select, Shape, Source
 from floodmark.core.sql.words.functions import NOT_YET
 
@@ -57,11 +59,14 @@ def _key(shape: Shape, grouped: Select, item: exp.Expr) -> exp.Column:
 
 def shown_as(grouped: Select, key: exp.Column) -> str | None:
     """The name under which the result shows a grouping column."""
-    found = (item for item in grouped.node.expressions if _names(item.unalias(), key))
+    relations = {read.alias for read in grouped.reads}
+    found = (item for item in grouped.node.expressions if _names(item.unalias(), key, relations))
     return next((item.alias_or_name for item in found), None)
 
 
-def _names(item: exp.Expr, key: exp.Column) -> bool:
-    return (
-        isinstance(item, exp.Column) and not isinstance(item.this, exp.Star) and item.name.lower() == key.name.lower()
-    )
+def _names(item: exp.Expr, key: exp.Column, relations: Set[str]) -> bool:
+    """Whether the item is the key's column: not a struct's field, nor another relation's column, of the same name."""
+    if not any(names_column(item, relation) for relation in relations) or item.name.lower() != key.name.lower():
+        return False
+    item_of, key_of = item.args.get("table"), key.args.get("table")
+    return item_of is None or key_of is None or item_of.name.lower() == key_of.name.lower()

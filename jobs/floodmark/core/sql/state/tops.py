@@ -55,15 +55,15 @@ def ranking_of(root: Source, streams: Mapping[str, str | None]) -> Select | None
         return None
     (stream,) = below.sources
     assert isinstance(stream, Stream)
-    return None if _by_event_time(overs[0], streams[stream.name]) else below
+    return None if _by_event_time(overs[0], below.reads[0].alias, streams[stream.name]) else below
 
 
-def _by_event_time(over: exp.Window, time: str | None) -> bool:
+def _by_event_time(over: exp.Window, relation: str, time: str | None) -> bool:
     """Whether it orders by event time, oldest first, or partitions by it; then a row's number is final."""
     order = over.args["order"].expressions[:1] if over.args.get("order") is not None else []
     first = [item for item in order if not item.args.get("desc")]
     named = [*(item.this for item in first), *(over.args.get("partition_by") or [])]
-    return any(isinstance(item, exp.Column) and item.name.lower() == (time or "").lower() for item in named)
+    return any(_names(item, relation, time or "") for item in named)
 
 
 def top_of(shape: Shape, root: Select, ranking: Select) -> Top:
@@ -91,8 +91,8 @@ def _limit(shape: Shape, root: Select, place: str) -> int:
     """How many positions the WHERE keeps, counted from the first."""
     where = root.node.args.get("where")
     found = where.this if where is not None else None
-    fits = isinstance(found, exp.LTE | exp.LT | exp.EQ) and _names(found.this, place) and _is_count(found.expression)
-    if found is None or not fits:
+    compared = isinstance(found, exp.LTE | exp.LT | exp.EQ) and _is_count(found.expression)
+    if found is None or not compared or not _names(found.this, root.reads[0].alias, place):
         problem = f"expected WHERE {place} <= n, and no other condition, above row_number() by an order of its own"
         raise _at(shape, root, problem)
     rows = int(found.expression.name) - isinstance(found, exp.LT)
@@ -105,32 +105,39 @@ def _is_count(node: exp.Expr) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
 
 
-def _names(node: exp.Expr, name: str) -> bool:
-    return isinstance(node, exp.Column) and not isinstance(node.this, exp.Star) and node.name.lower() == name.lower()
+def _names(node: exp.Expr, relation: str, name: str) -> bool:
+    """Whether the expression is this column of the relation, not a struct's field of the same name."""
+    return names_column(node, relation) and node.name.lower() == name.lower()
+
+
+def _stars(item: exp.Expr, relation: str, name: str) -> bool:
+    """Whether the item is a `*` of the relation's columns that leaves this one in; `struct.*` has fields."""
+    if not item.is_star or (isinstance(item, exp.Column) and item.table.lower() != relation):
+        return False
+    star = item.this if isinstance(item, exp.Column) else item
+    return name.lower() not in {column.name.lower() for column in star.args.get("except_") or []}
 
 
 def _keys(shape: Shape, ranking: Select, over: exp.Window) -> Iterator[str]:
     """The columns of the PARTITION BY, which the SELECT must pass on unchanged."""
-    items = ranking.node.expressions
+    items, relation = ranking.node.expressions, ranking.reads[0].alias
     aliases = {item.alias.lower() for item in items if isinstance(item, exp.Alias)}
-    passed = {item.name.lower() for item in items if isinstance(item, exp.Column)}
-    all_passed = any(item.is_star for item in items)
     for part in over.args.get("partition_by") or []:
-        if not names_column(part, ranking.reads[0].alias):
+        if not names_column(part, relation):
             raise _at(shape, ranking, f"PARTITION BY: expected columns of the stream, found {part.sql('spark')}")
-        name = part.name.lower()
-        if name in aliases or not (all_passed or name in passed):
+        passed = any(_names(item, relation, part.name) or _stars(item, relation, part.name) for item in items)
+        if part.name.lower() in aliases or not passed:
             raise _at(shape, ranking, f"PARTITION BY {part.name}: expected {part.name} unchanged in the SELECT list")
         yield part.name
 
 
 def _shown(root: Select, name: str) -> str | None:
     """The name under which the result shows a column of the SELECT below."""
-    items = root.node.expressions
-    found = next((item for item in items if _names(item.unalias(), name)), None)
+    items, relation = root.node.expressions, root.reads[0].alias
+    found = next((item for item in items if _names(item.unalias(), relation, name)), None)
     if found is not None:
         return str(found.alias_or_name)
-    return name if any(item.is_star and not item.find(exp.Identifier) for item in items) else None
+    return name if any(_stars(item, relation, name) for item in items) else None
 
 
 def _ranked(shape: Shape, ranking: Select) -> str:
