@@ -53,6 +53,11 @@ def test_streams_are_joined_by_time_beside_a_lookup() -> None:
         ("SELECT a.city FROM flights f FULL JOIN airports a ON f.origin = a.iata", "FULL JOIN with lookup table a"),
         ("SELECT a.city FROM airports a LEFT JOIN flights f ON f.origin = a.iata", "LEFT JOIN with lookup table a"),
         ("SELECT origin FROM flights UNION ALL SELECT iata FROM airports", "UNION ALL of a stream with a lookup"),
+        (
+            "SELECT f.x FROM flights f JOIN (SELECT *, first_value(city) OVER (PARTITION BY iata) AS c FROM airports) "
+            "a ON f.x = a.x",
+            "first_value: expected ORDER BY in its OVER",
+        ),
         ("WITH airports AS (SELECT 1 AS x FROM flights) SELECT * FROM airports", "a stream or lookup has this name"),
         ("SELECT f.x FROM flights f JOIN airport a ON f.x = a.x", "no stream or lookup has this name; did you mean"),
         (

@@ -425,6 +425,20 @@ APART = {
         f"SELECT sum(v) §OVER (PARTITION BY w ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM {ROWS}",
         "OVER with ROWS: expected ORDER BY",
     ),
+    **{
+        f"{call} without an order": (
+            f"SELECT {call} §OVER (PARTITION BY w) AS f FROM {ROWS}",
+            f"{call.partition('(')[0]}: expected ORDER BY in its OVER",
+        )
+        for call in (
+            "first_value(v)", "first_value(v) FILTER (WHERE v > 1)", "last_value(v)", "nth_value(v, 2)", "row_number()",
+            "rank()", "dense_rank()", "percent_rank()", "cume_dist()", "ntile(2)", "lag(v)", "lead(v)",
+        )
+    },
+    "the first of one event time without an order": (
+        "SELECT date, first_value(v) §OVER (PARTITION BY k, date) AS f FROM flights",
+        "first_value: expected ORDER BY in its OVER",
+    ),
     "the last of equal rows": (
         f"SELECT last_value(v) §OVER (PARTITION BY w ORDER BY k) FROM {ROWS}",
         "last_value: expected ROWS",

@@ -46,6 +46,8 @@ def check_places(shape: Shape, select: Select) -> None:
 
 def _check_place(shape: Shape, select: Select, over: exp.Window) -> None:
     name = _function(over)
+    if name in RANKS and over.args.get("order") is None:
+        raise _at(shape, select, f"{name}: expected ORDER BY in its OVER, because rows without an order have no place")
     if name in _BY_PLACE and _frame(over) != "ROWS" and not (name == "first_value" and _frame(over) is None):
         problem = (
             f"{name}: expected ROWS BETWEEN ... AND ..., because rows that are equal in the order have no "
