@@ -516,6 +516,28 @@ def test_what_crosses_windows_or_has_no_bound(name: str) -> None:
     check(*APART[name])
 
 
+COLLECTED = {
+    "distinct": ("SELECT §DISTINCT k, max(v) AS m FROM flights GROUP BY count_window(2), k", "DISTINCT next to count_"),
+    "over": (
+        "SELECT k, sum(count(*)) §OVER (PARTITION BY k) AS t FROM flights GROUP BY state_window(v > 1, v < 1), k",
+        "OVER next to state_window(...): an epoch would compute it over the windows that it closes only",
+    ),
+    "a time window": (
+        f"SELECT k, max(§{W}.start) AS m FROM flights GROUP BY count_window(2), k",
+        "window(...) beside co",
+    ),
+    "a time window in WHERE": (
+        f"SELECT k FROM flights WHERE §{W}.end > date GROUP BY count_window(2), k",
+        "window(...) beside count_window(...)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COLLECTED)
+def test_beside_windows_of_rows_nothing_depends_on_what_an_epoch_closes(name: str) -> None:
+    check(*COLLECTED[name])
+
+
 def refusal(sql: str) -> SqlAt:
     with pytest.raises(SqlRefused) as caught:
         analyse(sql.replace("§", ""), STREAMS)

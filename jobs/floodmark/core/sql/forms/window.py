@@ -35,6 +35,14 @@ def check_places(shape: Shape) -> None:
             raise word.refuse(shape.sql, f"{word.name}(...) belongs in GROUP BY; {elsewhere}")
 
 
+def no_calls(shape: Shape, beside: str) -> None:
+    """Refuse every window call of a query whose rows are in no windows of time."""
+    for i, word in enumerate(shape.words):
+        if word.name in WINDOWING and is_call(shape.words, i):
+            problem = f"{word.name}(...) beside {beside}: Spark would leave out some rows for it, and repeat others"
+            raise word.refuse(shape.sql, f"{problem}; for a time that is rounded down write date_trunc('HOUR', time)")
+
+
 def window_of(shape: Shape, select: Select, columns: Columns) -> tuple[exp.Anonymous, GroupSpec, GroupSpec] | None:
     """The window call by which a SELECT puts its rows into windows, and what it means; None for a SELECT without one.
 

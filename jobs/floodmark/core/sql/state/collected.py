@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from floodmark.core.sql.forms.bounds import HIDDEN, prefix_of
+from floodmark.core.sql.forms.over import overs_of
+from floodmark.core.sql.forms.window import no_calls
 from floodmark.core.sql.state.partials import clause_of, grouping_column
 from floodmark.core.sql.tree.shape import Select, Shape, Source, Stream
 from floodmark.core.sql.words.function_names import COLLECTING
@@ -158,6 +160,7 @@ def collected_of(shape: Shape, root: Source) -> Collected | None:
             shape.sql, f"{called.name}(...) needs the event time of stream {stream.name}, for its order"
         )
     _check_calls(shape, calls)
+    _check_alone(shape, root, called.name)
     window = _window(shape, calls[0])
     keys = tuple(_keys(shape, root))
     return Collected(
@@ -175,6 +178,18 @@ def _check_calls(shape: Shape, calls: Sequence[int]) -> None:
     ):
         problem = f"{words[calls[0]].name}(...): {_FORMS[words[calls[0]].name]}, once"
         raise words[calls[0]].refuse(shape.sql, problem)
+
+
+def _check_alone(shape: Shape, root: Select, name: str) -> None:
+    """Refuse what the division into epochs would decide: what a result has from windows that close beside its own."""
+    for word, found in (("over", bool(overs_of(root))), ("distinct", bool(root.node.args.get("distinct")))):
+        if found:
+            problem = (
+                f"{word.upper()} next to {name}(...): an epoch would compute it over the windows that it closes only; "
+                "leave it out, and compute it in a query of the sink"
+            )
+            raise shape.at((word,), problem, root.number)
+    no_calls(shape, f"{name}(...)")
 
 
 def _arguments(shape: Shape, at: int) -> list[str]:
