@@ -516,6 +516,37 @@ def test_what_crosses_windows_or_has_no_bound(name: str) -> None:
     check(*APART[name])
 
 
+RANKED = "(SELECT *, row_number() OVER (PARTITION BY k ORDER BY v DESC) AS n FROM flights) WHERE n = 1"
+TOPS = {
+    "over above": (
+        f"SELECT k, v, rank() §OVER (ORDER BY v DESC) AS r FROM {RANKED}",
+        "OVER above the first rows of a key: an epoch would compute it over the keys that it touches only",
+    ),
+    "over everything": (f"SELECT k, count(*) §OVER () AS c FROM {RANKED}", "OVER above the first rows of a key"),
+    "distinct": (f"SELECT §DISTINCT v FROM {RANKED}", "DISTINCT next to the first rows of a key"),
+    "group by": (f"SELECT v FROM {RANKED} §GROUP BY v", "GROUP next to the first rows of a key"),
+    "order by": (f"SELECT k FROM {RANKED} §ORDER BY v", "ORDER BY: the rows of a stream's sink have no order"),
+    "limit": (f"SELECT k FROM {RANKED} §LIMIT 1", "LIMIT: a stream never ends"),
+    "qualify": (f"SELECT k FROM {RANKED} §QUALIFY v > 1", "QUALIFY"),
+    "an aggregate": (f"SELECT §max(v) AS m FROM {RANKED}", "aggregate max without GROUP BY"),
+    "a subquery": (f"SELECT (§SELECT max(v) FROM others) AS m FROM {RANKED}", "a subquery in an expression"),
+    "a window": (f"SELECT k, §{W}.start AS s FROM {RANKED}", "window(...) beside the first rows of a key"),
+    "a window below": (
+        f"SELECT * FROM {RANKED.replace('*', f'*, §{W} AS w')}",
+        "window(...) beside the first rows of a key",
+    ),
+    "no order": (
+        f"SELECT * FROM {RANKED.replace('OVER', '§OVER').replace(' ORDER BY v DESC', '')}",
+        "row_number: expected ORDER BY in its OVER",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOPS)
+def test_a_row_of_a_top_n_depends_on_its_own_key_alone(name: str) -> None:
+    check(*TOPS[name])
+
+
 COLLECTED = {
     "distinct": ("SELECT §DISTINCT k, max(v) AS m FROM flights GROUP BY count_window(2), k", "DISTINCT next to count_"),
     "over": (

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from floodmark.core.sql.forms.bounds import HIDDEN, prefix_of
-from floodmark.core.sql.forms.over import overs_of
+from floodmark.core.sql.forms.over import check_places, overs_of
+from floodmark.core.sql.forms.window import no_calls
 from floodmark.core.sql.state.partials import clause_of
 from floodmark.core.sql.tree.columns import names_column
 from floodmark.core.sql.tree.shape import Select, Shape, Source, Stream
@@ -72,12 +73,25 @@ def top_of(shape: Shape, root: Select, ranking: Select) -> Top:
     assert isinstance(stream, Stream)
     place = _place(shape, ranking)
     rows = _limit(shape, root, place)
-    for arg in ("group", "having", "distinct"):
-        if root.node.args.get(arg) or ranking.node.args.get(arg):
-            raise shape.at((arg,), f"{arg.upper()} next to the first rows of a key: {FORM}", root.number)
+    _check_alone(shape, root, ranking)
     keys = tuple(_keys(shape, ranking, over))
     outputs = tuple(_shown(root, key) for key in keys)
     return Top(stream.name, rows, keys, outputs, _shown(root, place), _ranked(shape, ranking))
+
+
+def _check_alone(shape: Shape, root: Select, ranking: Select) -> None:
+    """Refuse what other rows of the result, or the order in which rows arrive, would decide."""
+    for arg in ("group", "having", "distinct"):
+        if root.node.args.get(arg) or ranking.node.args.get(arg):
+            raise shape.at((arg,), f"{arg.upper()} next to the first rows of a key: {FORM}", root.number)
+    if overs_of(root):
+        problem = (
+            "OVER above the first rows of a key: an epoch would compute it over the keys that it touches only; leave "
+            "it out, and compute it in a query of the sink"
+        )
+        raise shape.at(("over",), problem, root.number)
+    check_places(shape, ranking)
+    no_calls(shape, "the first rows of a key")
 
 
 def _place(shape: Shape, ranking: Select) -> str:
