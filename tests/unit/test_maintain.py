@@ -321,6 +321,16 @@ def test_files_that_spark_alone_can_write_are_left_to_spark(flow: Flow, monkeypa
     assert files(flow.sink()) == before
 
 
+def test_files_whose_paths_delta_rs_spells_otherwise_are_not_joined(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("floodmark.ledger.delta.joining.is_odd", lambda path: True)
+    before, why = files(flow.sink()), "paths that delta-rs spells otherwise, such as "
+    assert f"files are not joined, because they have {why}" in call(flow, "maintain", "counted", "--dry-run")
+    assert maintain(flow)["tables"][f"sink/{flow.sink()}"]["not_by_us"].startswith(why)
+    assert files(flow.sink()) == before
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "left"),
     [

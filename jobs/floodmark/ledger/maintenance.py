@@ -155,7 +155,7 @@ class Maintenance:
             beyond, apart = _beyond(table), ""
             small = 0 if beyond or TableName.parse(one.name).is_written_by_runs else joining.small(table)
             if small > 1:
-                apart = joining.has_old_times(table)
+                apart = joining.odd_paths(table) or joining.has_old_times(table)
                 small = 0 if apart else small
             files = () if beyond else tuple(self._removable(table, one.address))
             coming = table.version() + (small > 1)  # of the checkpoint, if one will be made

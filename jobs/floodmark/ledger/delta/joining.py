@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import ColumnProperties, DeltaTable, PostCommitHookProperties, WriterProperties
 
+from floodmark.core.text.tablenames import about_table
+from floodmark.errors import TableBroken
 from floodmark.ledger.delta import datafiles, tables
 from floodmark.ledger.delta.syncing import sync_table
 
@@ -24,6 +26,8 @@ DIGITS = 15  # of a DECIMAL, which a double holds
 BOUNDED = frozenset({"boolean", "byte", "short", "integer", "long", "date", "string", "binary", "timestamp",
                      "timestamp_ntz"})  # fmt: skip
 TARGET = 100 * 1024 * 1024  # bytes of a file after which another starts
+SAFE = "/=+,;@$&!()"  # beside letters and digits of ASCII, and `_.-`: delta-rs writes them as Spark does
+ODD = frozenset("~*[]")  # it does not find files with these in their path
 
 
 def small(table: DeltaTable) -> int:
@@ -48,14 +52,47 @@ def _several(table: DeltaTable, below: int) -> list[list[str]]:
 
 
 def compact(address: str) -> None:
-    """Join small files, in one commit that changes no row. Raises as delta-rs does."""
+    """Join small files, in one commit that changes no row.
+
+    Raises as delta-rs does, and TableBroken if it removed a file under another path than the log has it.
+    """
     table = DeltaTable(address)
     before, how = table.version(), writing(tables.columns_of(table))
+    live = set(datafiles.values_of(table.get_add_actions()["path"]))
     with _kept_young(Path(address) / "_delta_log"):
         table.optimize.compact(target_size=TARGET, post_commithook_properties=NO_HOOK, writer_properties=how)
     for version in range(before + 1, table.version() + 1):
+        _check_removed(address, version, live)
         _vouch_for(address, version)
     sync_table(address)
+
+
+def _check_removed(address: str, version: int, live: set[str]) -> None:
+    gone = (action["remove"]["path"] for action in tables.entry_actions(address, version) if "remove" in action)
+    path = next((path for path in gone if path not in live), None)
+    if path is not None:
+        problem = (
+            f"expected commit {version}, which joins files, to remove files of version {version - 1}, found {path}: "
+            "its log has no file under that path, so readers see rows twice; restore the version before it with "
+            f"`RESTORE TABLE delta.`{address}` TO VERSION AS OF {version - 1}`, or recompute the rows with "
+            "`floodmark reset`, and report this as a bug"
+        )
+        raise TableBroken(about_table(address, problem))
+
+
+def odd_paths(table: DeltaTable) -> str:
+    """Whether the path of a file to be joined is one that delta-rs would spell otherwise; '' if there is none.
+
+    It would remove the file under a path that the log does not have, so that readers see the rows twice.
+    """
+    path = next((path for path in joined(table) if is_odd(path)), None)
+    return "" if path is None else f"paths that delta-rs spells otherwise, such as {path}"
+
+
+def is_odd(path: str) -> bool:
+    """Whether delta-rs would possibly spell a path of the log otherwise, such as `k=München`: as `k=M%C3%BCnchen`."""
+    name = unquote(path)
+    return not name.isascii() or not ODD.isdisjoint(name) or quote(name, safe=SAFE) != path
 
 
 def writing(columns: Mapping[str, str]) -> WriterProperties:
