@@ -197,6 +197,22 @@ def test_rows_that_readers_do_not_see_as_they_are_are_broken(
     assert any(verdict == "broken" and what in told for verdict, told in made.verdicts(deep=True))
 
 
+def test_a_file_that_the_log_spells_in_two_ways_is_seen_twice(made: Made) -> None:
+    commit(made, 4, [{"add": {**actions(made, 1)[-1]["add"], "path": "%31.parquet", "dataChange": False}}])
+    assert made.verdicts() == [
+        ("broken", "readers see the rows of 1.parquet twice: the log has its path in two spellings")
+    ]
+
+
+def test_a_file_that_is_removed_under_another_spelling_stays_for_readers(made: Made) -> None:
+    """As delta-rs has removed files in folders such as `k=München`."""
+    new = added(made.sink / "both.parquet", pa.concat_tables([rows_of_epoch(1), rows_of_epoch(2)]))
+    commit(made, 4, [removed("%31.parquet", change=False), removed("2.parquet", change=False), new])
+    assert made.verdicts() == [
+        ("broken", "by its entries the log does not have the file 1.parquet, but readers see it")
+    ]
+
+
 def test_files_that_went_without_others_in_their_place_are_told_of_once(made: Made) -> None:
     commit(made, 4, [removed(f"{number}.parquet", change=False) for number in (1, 2, 3)])
     ((verdict, what),) = made.verdicts(deep=True)

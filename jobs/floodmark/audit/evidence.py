@@ -185,7 +185,7 @@ class TableLog:
     columns that files may have besides, for row tracking. `checkpoint`: the oldest one, where the log does not begin at
     its first entry. `version`: the newest, as readers see it. `readable`: else nothing is known of it, and that is
     told. `partitions`: columns by which it is partitioned. `shown`: the newest checkpoint, which readers believe, where
-    it is newer than the first entry.
+    it is newer than the first entry. `twice`: files of the newest version that the log has under two spellings.
 
     Of a sink that is no Delta table: `moves`: rows that came and went, by entry; `held`: the digest of those that came,
     read back, None where some have gone since.
@@ -204,6 +204,7 @@ class TableLog:
     readable: bool = True
     partitions: tuple[str, ...] | None = None
     shown: Base | None = None
+    twice: tuple[str, ...] = ()
     moves: Mapping[int, tuple[int, int]] | None = None
     held: Mapping[int, Mapping[str, Any] | None] = field(default_factory=dict)
 

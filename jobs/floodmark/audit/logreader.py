@@ -6,6 +6,7 @@ import functools
 import json
 import re
 import string
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -126,6 +127,7 @@ def _read_table(address: str) -> TableLog:
         checkpoint=_checkpoint(store, (first - 1, first)) if first > 0 else None,
         shown=_checkpoint(store, range(table.version(), first, -1)),
         version=table.version(),
+        twice=tuple(path for path, count in Counter(map(unquote, paths)).items() if count > 1),
         partitions=tuple(metadata.partition_columns),
     )
 

@@ -113,7 +113,8 @@ def _moved(entry: LogEntry, files: Files) -> Move:
 
 
 def hidden(log: TableLog, files: Files | None) -> Iterator[str]:
-    """Where readers, who trust the newest checkpoint, see other files than the entries leave."""
+    """Where readers, who trust the newest checkpoint, see other files than the entries leave, or see a file twice."""
+    yield from (f"readers see the rows of {path} twice: the log has its path in two spellings" for path in log.twice)
     if files is None:
         return
     left = {path for path, _ in files}
