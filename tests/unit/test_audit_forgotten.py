@@ -98,6 +98,31 @@ def test_rows_that_left_without_a_row_of_the_ledger_are_found(one: Forgetting) -
     assert "a commit of forget 1, which the ledger does not know of this table" in broken(one)
 
 
+@pytest.mark.parametrize("whose", ["anything", f"g2-{TOKEN}", "g1-other", "late"])
+def test_a_commit_that_calls_itself_a_forget_is_none_of_another_generation(one: Forgetting, whose: str) -> None:
+    one.app = f"floodmark/{one.made.ledger}/{whose}/forget"
+    one.announce()
+    one.rewrite()
+    assert "a commit of a generation that the ledger does not know" in broken(one)
+
+
+def test_no_forget_is_in_a_sink(one: Forgetting) -> None:
+    one.place, one.made.places["late"] = one.made.sink, one.made.sink
+    one.announce()
+    one.rewrite()
+    assert "that the ledger does not name" in broken(one)
+
+
+def test_a_forget_that_has_ended_takes_no_more_rows(one: Forgetting) -> None:
+    one.whole()
+    assert not broken(one)
+    gone = {"path": "stay.parquet", "dataChange": True, "deletionTimestamp": 1, "stats": '{"numRecords":3}'}
+    one._commit(EPOCHS + 3, 3, {"gone": 3}, [{"remove": gone}])
+    assert "a commit of forget 2, which the ledger does not know of this table" in broken(one)
+    one._commit(EPOCHS + 3, 1, {"gone": 3}, [{"remove": gone}])
+    assert "a commit of forget 1 after the one that ended it" in broken(one)
+
+
 def test_more_rows_than_the_commit_says(one: Forgetting) -> None:
     one.announce()
     one.rewrite(STAY.slice(1))
@@ -161,8 +186,7 @@ def test_another_commit_than_the_one_that_the_ledger_names(one: Forgetting) -> N
     one.whole()
     one.made.rows.pop()
     one.end(commit=EPOCHS + 1)
-    found = broken(one)
-    assert not found, "it is before the log's start"
+    assert broken(one) == "a commit of forget 1 after the one that ended it"
 
 
 def test_a_mark_that_names_files(one: Forgetting) -> None:

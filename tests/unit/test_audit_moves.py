@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from test_audit import APP, DIGEST, LEDGER, SINK, TABLES, World, sha
 
+from floodmark.audit.effects.allowed import cuts
 from floodmark.audit.effects.effects import Effects
 from floodmark.audit.effects.moves import Move, misshown, replay_log
 from floodmark.audit.evidence import Base, File, LogEntry, TableLog, Vector, worst
@@ -408,3 +409,31 @@ def test_the_bounds_that_count_are_those_of_the_checkpoint() -> None:
     assert log.newest["1.parquet"].bounds == {}
     added_later = replace(log, shown=replace(log.shown, version=1))  # type: ignore[type-var]
     assert added_later.newest["2.parquet"].bounds == {}
+
+
+CUT = "floodmark/ledger/outbox/shop-1/cut"
+CHUNKS = tuple(LogEntry(n, added=(File(f"{n}.parquet", 9, 1),), changes=True) for n in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        (LogEntry(4, ((CUT, 3),), removed=(CHUNKS[0].added[0], CHUNKS[1].added[0])), {4: 3}),
+        (LogEntry(4, ((CUT, 4),), removed=(File("older.parquet", 9, 1),)), {4: 4}),
+        (LogEntry(4, ((CUT, 5),), removed=(CHUNKS[0].added[0],)), {}),
+        (LogEntry(4, ((CUT, 3),), removed=(CHUNKS[2].added[0],)), {}),
+        (LogEntry(4, ((CUT, 3),), added=(File("new.parquet", 9, 1),)), {}),
+        (LogEntry(4, ((CUT, 3),), removed=(CHUNKS[0].added[0],), changes=True), {}),
+        (LogEntry(4, (("floodmark/ledger/outbox/other-1/cut", 3),), removed=(CHUNKS[0].added[0],)), {}),
+    ],
+    ids=["cut", "of older files", "beyond the log", "of a newer chunk", "adds", "changes", "of another outbox"],
+)
+def test_a_cut_takes_old_chunks_alone_out_of_an_outbox(entry: LogEntry, found: dict[int, int]) -> None:
+    assert cuts(TableLog("outbox", "id", entries=(*CHUNKS, entry)), {CUT}) == found
+
+
+def test_nothing_is_cut_out_of_a_sink_without_an_outbox() -> None:
+    world = World()
+    app = f"floodmark/{LEDGER}/outbox/x/cut"
+    put(world, LogEntry(4, ((app, 4),), removed=world.sink()[1].added))
+    assert "a commit of a generation that the ledger does not know" in [one.what for one in world.findings()]

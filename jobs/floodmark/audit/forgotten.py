@@ -13,7 +13,7 @@ from floodmark.audit.effects.ledgertables import Tables
 from floodmark.audit.evidence import Finding, LogEntry, TableLog, live_rows_of
 from floodmark.audit.ledger.forgets import Forget
 from floodmark.audit.ledger.generations import Generation
-from floodmark.audit.ledger.named import Named, app_of
+from floodmark.audit.ledger.named import Named, forget_app
 
 
 def forgotten(tables: Tables, deep: bool) -> Iterator[Finding]:
@@ -37,8 +37,7 @@ class _Table:
     known: dict[int, Forget] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        role = f"/{self.name.partition('/')[0]}"
-        self.app = app_of(self.generation, self.tables.ledger, self.name).removesuffix(role) + "/forget"
+        self.app = forget_app(self.generation, self.tables.ledger)
         self.known = {one.number: one for one in self.generation.forgets if self.name in one.tables}
 
     def check(self) -> Iterator[Finding]:
@@ -59,6 +58,8 @@ class _Table:
             yield f"a commit of forget {(version + 1) // 2}, which the ledger does not know of this table"
         elif entry.metadata.get("intent") != forget.condition:
             yield f"a commit of forget {forget.number} with another condition than the ledger's"
+        elif self.name in forget.left and entry.version > int(forget.left[self.name]["commit"]):
+            yield f"a commit of forget {forget.number} after the one that ended it"
         elif version % 2:
             yield from self._rewritten(entry, forget)
         elif entry.added or entry.removed:

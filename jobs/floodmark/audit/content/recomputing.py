@@ -22,7 +22,7 @@ from floodmark.audit.content.content import (
 from floodmark.audit.content.joined import Groups, groups
 from floodmark.audit.content.vectors import altered
 from floodmark.audit.effects.accounts import differing
-from floodmark.audit.effects.allowed import cut_before, is_rewrite
+from floodmark.audit.effects.allowed import is_rewrite
 from floodmark.audit.effects.effects import Effects
 from floodmark.audit.effects.undone import cancelled
 from floodmark.audit.evidence import File, Finding, LogEntry, TableLog
@@ -74,7 +74,7 @@ class _Recomputing:
 
     def check(self) -> Iterator[Finding]:
         yield from until_unreadable(self.named[-1], self._check_vectors())
-        since = cut_before(self.log, self.effects.ledger)
+        since = max(self.effects.tables.cuts(self.named[0].table, self.log).values(), default=0)
         for one in (one for one in self.named if one.commit >= since):
             entry = self.log.at(one.commit)
             if entry is not None and entry.files_with_rows:

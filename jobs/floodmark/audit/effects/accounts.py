@@ -64,6 +64,12 @@ def outboxes(story: Story, root: str) -> dict[str, str]:
     return {id_: places[name] for name, id_ in ids if name in places}
 
 
+def cut_apps(story: Story, ledger: str, table: str) -> frozenset[str]:
+    """The app ids under which upkeep takes old portions out of the outbox of a sink; none if it never had one."""
+    sinks = (sinks.get(table, {}) for sinks in _texts(story))
+    return frozenset(f"floodmark/{ledger}/{sink['outbox']}/cut" for sink in sinks if sink.get("outbox"))
+
+
 def targets_in(story: Story) -> dict[str, Sink]:
     """The sinks of the newest text that are targets, by the ledger's name."""
     last = story.generations[-1] if story.generations else None
@@ -74,10 +80,15 @@ def targets_in(story: Story) -> dict[str, Sink]:
 
 
 def _others(story: Story) -> dict[str, Sink]:
+    return {name: sink for sinks in _texts(story) for name, sink in sinks.items()}
+
+
+def _texts(story: Story) -> list[dict[str, Sink]]:
+    """The sinks that are no Delta tables, of each text of a ledger, the newest last."""
     bodies = [body for one in story.generations for body in (one.begun, *(epoch.intent for epoch in one.epochs))]
     newest_last = {str(body["rule"]): i for i, body in enumerate(bodies) if "rule" in body}
     texts = sorted(newest_last, key=newest_last.__getitem__)
-    return {name: sink for text in texts for name, sink in other_sinks(json.loads(text)["sinks"]).items()}
+    return [other_sinks(json.loads(text)["sinks"]) for text in texts]
 
 
 def account_log(name: str, sink: Sink, accounts: Accounts | None, deep: bool) -> tuple[TableLog, str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from floodmark.audit.effects.moves import Allowance
@@ -12,12 +13,9 @@ from floodmark.audit.ledger.generations import Epoch, Generation
 from floodmark.audit.ledger.named import ATTEMPTS, BACKFILLS, SEAL, Named
 
 
-def is_forget(entry: LogEntry, table: str, ledger: str) -> bool:
-    """Whether the commit belongs to a forget; `floodmark.audit.forgotten` checks these."""
-    ours = f"floodmark/{ledger}/"
-    return not table.startswith(PREFIX) and any(
-        app.startswith(ours) and app.endswith("/forget") for app, _ in entry.transactions
-    )
+def is_forget(entry: LogEntry, apps: Collection[str]) -> bool:
+    """Whether the commit belongs to a forget, by its app ids; `floodmark.audit.forgotten` checks these."""
+    return any(app in apps for app, _ in entry.transactions)
 
 
 def is_rewrite(entry: LogEntry, table: str) -> bool:
@@ -25,14 +23,19 @@ def is_rewrite(entry: LogEntry, table: str) -> bool:
     return table.startswith("state/") and "holds_from" in entry.metadata and not entry.transactions
 
 
-def is_cut(entry: LogEntry, ledger: str) -> bool:
-    """Whether the commit takes old portions out of an outbox. The target has these: its own check compares it."""
-    return any(app.startswith(f"floodmark/{ledger}/outbox/") and app.endswith("/cut") for app, _ in entry.transactions)
+def cuts(log: TableLog, apps: Collection[str]) -> dict[int, int]:
+    """The commits that take old portions out of an outbox: version -> the first one whose rows are all there.
 
-
-def cut_before(log: TableLog, ledger: str) -> int:
-    """The first version of an outbox whose rows are all there."""
-    return max((entry.transactions[0][1] for entry in log.entries if is_cut(entry, ledger)), default=0)
+    The target has these portions: its own check compares it. `apps`: the ids under which they are taken out.
+    """
+    added = {file.path: entry.version for entry in log.entries for file in entry.added}
+    return {
+        entry.version: first
+        for entry in log.entries
+        for app, first in entry.transactions
+        if app in apps and first <= entry.version and not entry.added and not entry.changes
+        and all(added.get(file.path, -1) < first for file in entry.removed)
+    }  # fmt: skip
 
 
 def epoch_in(generation: Generation, number: int) -> Epoch | None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from floodmark.audit.effects.accounts import cut_apps
+from floodmark.audit.effects.allowed import cuts
 from floodmark.audit.effects.moves import LogReplay, replay_log
 from floodmark.audit.effects.sinktables import PREFIX, Sinks, tables_of
 from floodmark.audit.evidence import TableLog
@@ -16,6 +18,7 @@ from floodmark.audit.ledger.named import (
     Named,
     address_of,
     adopted_from,
+    forget_app,
     ids_of,
     named_in,
 )
@@ -124,6 +127,16 @@ class Tables:
         for one in (one for generation in self.story.generations for one in named_in(generation, self.ledger)):
             found.setdefault(self.address(one.table, one.generation), []).append(one)
         return found
+
+    def forgets(self, table: str, log: TableLog) -> frozenset[str]:
+        """The app ids under which rows of a table may be forgotten: one for each generation whose table it is."""
+        of = (one for one in self.story.generations if self.ids[one.number].get(table) == log.id)
+        here = (one for one in of if not table.startswith(PREFIX) and self.address(table, one.number) == log.address)
+        return frozenset(forget_app(one, self.ledger) for one in here)
+
+    def cuts(self, table: str, log: TableLog) -> dict[int, int]:
+        """The commits of a log that take old portions out of an outbox, with the first version that stays whole."""
+        return cuts(log, cut_apps(self.story, self.ledger, table)) if table.startswith(PREFIX) else {}
 
     def forgot_at(self, table: str, commit: int) -> Forget | None:
         """The forget after which a table's log starts with this commit."""

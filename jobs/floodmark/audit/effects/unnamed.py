@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from floodmark.audit.effects.allowed import (
     epoch_in,
     excused,
-    is_cut,
     is_forget,
     is_rewrite,
     of_sink,
@@ -46,8 +45,8 @@ class Unnamed:
         log, story = self.log, self.tables.story
         known, replayed = self.tables.known(log.address), self.tables.replayed(log)
         since = owned_since(log, self.tables.ledger, adopted_from(story.generations, self.table))
-        ledger = self.tables.ledger
-        mine = (one for one in log.entries if not is_forget(one, self.table, ledger) and not is_cut(one, ledger))
+        forgets, cut = self.tables.forgets(self.table, log), self.tables.cuts(self.table, log)
+        mine = (one for one in log.entries if not is_forget(one, forgets) and one.version not in cut)
         for entry in (entry for entry in mine if entry.version >= since.possibly):
             with self.notes.followed(self.table, entry.version, self._epoch_of(entry)):
                 self._check_unnamed(entry, known, entry.version >= since.surely)

@@ -62,6 +62,11 @@ def app_of(generation: Generation, ledger: str, table: str) -> str:
     return f"floodmark/{ledger}/g{generation.number}-{generation.token}/{table.partition('/')[0]}"
 
 
+def forget_app(generation: Generation, ledger: str) -> str:
+    """The app id under which a generation forgets rows, of all of its tables."""
+    return f"floodmark/{ledger}/g{generation.number}-{generation.token}/forget"
+
+
 def ids_of(generation: Generation, upto: int | None = None) -> dict[str, str]:
     """Table → its id, of all that the generation has created or adopted; `upto`: as of the end of that epoch."""
     found = dict(generation.begun["table_ids"])
