@@ -113,7 +113,7 @@ MERGED = (entry(1, "a"), entry(2, "b", ("a",)), entry(3, "c"), entry(4, "bc", ("
         (SECOND + THIRD, "", []),
         (SECOND, "", ["broken"]),
         ([(3, 3, 0.3 + 1e-15), *THIRD], "", ["broken"]),
-        (SECOND + THIRD, "b", ["unknown"]),
+        (SECOND + THIRD, "b", ["unknown", "unknown"]),
     ],
 )
 def test_what_was_joined_after_a_merge_is_held_against_the_files_before_as_long_as_they_are_there(

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.audited import Made, rows_of_epoch, said
 
+from floodmark.audit.certificate import audit
 from floodmark.audit.content.keys import doubled
 from floodmark.audit.content.statistics import fits, misread, unbounded
 from floodmark.audit.evidence import File, TableLog
@@ -275,6 +276,30 @@ def test_a_sink_with_a_key_has_one_row_for_each(tmp_path: Path) -> None:
     made = OtherFile(tmp_path / "other", 4)
     assert made.verdicts() == []
     assert made.verdicts(deep=True) == [("broken", "4 of its rows share their key (id) with another row")]
+
+
+@pytest.mark.parametrize(("since", "verdict"), [(None, "unknown"), (3, "unknown"), (4, "proven")])
+def test_what_was_joined_and_is_not_known_is_undecided_up_to_the_newest_epoch_of_it(
+    tmp_path: Path, since: int | None, verdict: str
+) -> None:
+    """Also where rows of an older epoch are lost: the joined file may hold other rows of the newer one."""
+
+    class Later(Keyed):
+        after = rows_of_epoch(4)
+        effect = {"inserted": 2, "updated": 0, "deleted": 0, "copied": 0}  # noqa: RUF012 - nobody changes it
+        goes = "none.parquet"
+
+    made = Later(tmp_path, 4)
+    assert made.verdicts(deep=True) == []
+    gone = [removed(f"{number}.parquet", change=False) for number in (1, 2, 3)]
+    rows = pa.table({"id": pa.array(range(100, 106), pa.int64())})
+    commit(made, 5, [*gone, added(made.sink / "joined.parquet", rows)])
+    (made.sink / "1.parquet").unlink()
+    found = audit("r", made.home.parent, True, since=since)
+    assert found is not None
+    told = [(one.epoch, one.what[:36]) for one in found.findings]
+    assert told == [(1, "the rows of the commit of epoch 1 ca"), (3, "the rows of 1 files that others were")]
+    assert found.verdict == verdict
 
 
 @pytest.mark.parametrize(

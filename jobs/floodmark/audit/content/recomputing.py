@@ -156,10 +156,14 @@ class _Recomputing:
         yield from until_unreadable(mine[-1], check_joined(files, mine, self.log, self.epochs))
 
     def _check_joinings(self) -> Iterator[Finding]:
-        """Compare joined files that no digest proves with the files that they came from."""
+        """Compare joined files that no digest proves with the files that they came from.
+
+        What is not known counts as of the newest commit that was joined: an audit since then leaves it out, no other.
+        """
         untold: list[tuple[str, Named]] = []
         for entry in (entry for entry in self.log.entries if entry.removed and not entry.changes):
-            one = next((self._names[commit] for file in entry.removed for commit in self._brought(file)), None)
+            last = max((commit for file in entry.removed for commit in self._brought(file)), default=None)
+            one = None if last is None else self._names[last]
             coming = [file for file in entry.added if file.path not in self.proven]
             if one is not None and coming:
                 self.reported |= {file.path for file in coming}
@@ -167,10 +171,11 @@ class _Recomputing:
                 before = [self._files.get(file.path, file) for file in entry.removed]
                 yield from self._check_joining(one, before, coming)
         left = [(path, one) for path, one in untold if path not in self.proven]
-        if left and not self.lost:
-            what = f"the rows of {len(left)} files that others were joined into, such as {left[-1][0]}, cannot be "
-            what += "recomputed: files that they came from are gone, or cannot be distinguished"
-            yield unknown(left[-1][1], what)
+        if left:
+            path, newest = max(left, key=lambda one: one[1].commit)
+            what = f"the rows of {len(left)} files that others were joined into, such as {path}, cannot be recomputed: "
+            what += "files that they came from are gone, or cannot be distinguished"
+            yield unknown(newest, what)
 
     def _check_joining(self, one: Named, before: list[File], after: list[File]) -> Iterator[Finding]:
         known = all(file.path in self.proven or not self._brought(file) for file in before)
