@@ -7,11 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from support.flow import Flow, event
 
+from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.preflight import check_result_names
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.rows import Commit
 from floodmark.errors import WrongColumn
+from floodmark.ledger.ledger import Ledger
 from floodmark.views.ruleplan import plan_of
 
 ALL = "SELECT at, k, v, n FROM events"
@@ -70,3 +74,17 @@ def test_a_plan_says_that_the_next_run_would_stop(place: Path) -> None:
     write_deltalake(flow.sink(), pa.table({"at": [1]}))
     said = next_run(flow)
     assert said.startswith("would stop: ") and "rows that no ledger accounts for" in said, said
+
+
+def test_a_plan_says_that_rewrites_cannot_be_corrected(place: Path) -> None:
+    flow = Flow(place, sinks=1, stream={"on_rewrite": "correct"})
+    flow.arrive([event(1, "a"), event(2, "b")])
+    flow.write_rule()
+    rule, table = flow.rule(), DeltaTable(flow.source)
+    entry = Entry(0, (sources(rule, flow.place)["events"].end(),)).text()
+    begin = Commit(entry=entry, watermark=None, maxima={"events": None}, rule=rule.to_json(), kept_output=True)
+    Ledger.open(flow.place.ledger, "by hand").begin(1, "token", begin)
+    assert next_run(flow).startswith("has nothing to do")
+    table.delete("k = 'a'")
+    said = next_run(flow)
+    assert said.startswith("would stop: ") and "rows from before a reset" in said, said

@@ -344,6 +344,38 @@ def test_progress_that_cannot_be_corrected_is_refused_before_anything_is_read(tm
         check_correctable(rule, head(rule, kept_output=True))
 
 
+KEEP = {"on_reset": "keep"}
+DROPS = {"expect": {"good": {"check": "n > 0", "on_fail": "drop"}}}
+
+
+@pytest.mark.parametrize(
+    ("how", "sink", "scope", "refused"),
+    [
+        ({}, KEEP, Scope.INTERVAL, True),
+        ({}, {}, Scope.INTERVAL, False),
+        ({"sql": SESSIONS}, KEEP, Scope.ALL, True),
+        ({"sql": STATELESS, "stream": {**CORRECT, "lateness": None}}, KEEP, Scope.KEYS, False),
+        ({"sql": STATELESS, "stream": {**CORRECT, "lateness": None}}, {**KEEP, "newest": "n"}, Scope.KEYS, True),
+        ({"sql": STATELESS, "stream": {**CORRECT, "lateness": None, **DROPS}}, KEEP, Scope.KEYS, True),
+        ({"sql": STATELESS, "stream": {**CORRECT, "lateness": None, **DROPS}}, {}, Scope.KEYS, False),
+    ],
+    ids=str,
+)
+def test_rows_that_a_reset_has_kept_are_not_taken_away_by_a_correction(
+    tmp_path: Path, how: dict[str, Any], sink: dict[str, Any], scope: Scope, refused: bool
+) -> None:
+    settings = keyed("k") if scope is Scope.KEYS else {"sinks": [{"delta": "/lake/0"}]}
+    rule = rule_of(tmp_path, **how, settings=settings)
+    emptied, rule = rule, rule.model_copy(update={"sinks": (rule.sinks[0].model_copy(update=sink),)})
+    check_correctable(rule, head(rule), scope)
+    check_correctable(rule, head(emptied, generation=2), scope)
+    if not refused:
+        check_correctable(rule, head(rule, generation=2), scope)
+        return
+    with pytest.raises(Refused, match=r"rows from before a reset \(`on_reset: keep`\), which would go, too"):
+        check_correctable(rule, head(rule, generation=2), scope)
+
+
 def test_a_generation_that_began_behind_rows_is_not_corrected_whatever_the_file_says_now(tmp_path: Path) -> None:
     """An edit of `start` counts from the next reset: until then, rows are read as they came."""
     began, rule = rule_of(tmp_path, stream={"start": "latest"}), rule_of(tmp_path)

@@ -9,6 +9,7 @@ from floodmark.connectors.columns import check_columns, check_names, differing
 from floodmark.connectors.delta.lookups import LookupTable, check_lookups
 from floodmark.connectors.delta.sink import check_partitions, delta_sinks
 from floodmark.connectors.places import check_same_sinks
+from floodmark.connectors.planning.rewrites import check_followed
 from floodmark.connectors.ports.registry import open_sink, sinks, sources
 from floodmark.core.lifecycle.life import check_living
 from floodmark.core.protocol.entry import Entry
@@ -64,6 +65,7 @@ def check_next(rule: Rule, root: Path) -> None:
     elif ledger.head.seal is None:
         check_same_sinks(ledger.head, rule, ledger.id)
         check_result_names(rule)
+        check_followed(rule, home, ledger.head)
     check_partitions(rule)
 
 

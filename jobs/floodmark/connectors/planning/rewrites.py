@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.ports.registry import sources
+from floodmark.core.lifecycle.corrections import check_correctable
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Deferred
 from floodmark.core.protocol.ticks import due_watermark
@@ -43,6 +44,12 @@ def rewrites(rule: Rule, home: Home, head: Head) -> dict[str, Rewrite]:
     for name in found:
         opened[name].check_appended(head.lines[name])
     return found
+
+
+def check_followed(rule: Rule, home: Home, head: Head) -> None:
+    """Raise Refused where a run would correct rewrites, and the rule's progress does not let it."""
+    if head.deferred or rewrites(rule, home, head):
+        check_correctable(rule, head)
 
 
 def deferred(rule: Rule, home: Home, head: Head, found: Mapping[str, Rewrite]) -> Deferred:

@@ -237,7 +237,7 @@ def reasons_in_sinks(rule: Rule, head: Head, scope: Scope) -> Iterator[str]:
         yield "its sinks have rows from before a reset, which this generation has not read"
     if scope is Scope.ALL:
         yield from reasons_by_emptying(rule)
-        yield from _of_kept_rows(rule, head)
+    yield from _of_kept_rows(rule, head, scope)
 
 
 def reasons_by_start(rule: Rule, head: Head) -> Iterator[str]:
@@ -249,9 +249,17 @@ def reasons_by_start(rule: Rule, head: Head) -> Iterator[str]:
             yield f"the generation began with another `start` of stream {name} than earliest"
 
 
-def _of_kept_rows(rule: Rule, head: Head) -> Iterator[str]:
+def _of_kept_rows(rule: Rule, head: Head, scope: Scope = Scope.ALL) -> Iterator[str]:
+    """Why rows in targets that a reset has kept would go. An edit of `on_reset` counts from the next reset.
+
+    A key of this generation has replaced the older row, unless that one is newer, or expectations left rows out.
+    """
+    begun = Rule.from_json(str(head.begun_with.rule)).sinks if head.generation > 1 else ()
+    kept = {sink.address for sink in begun if sink.on_reset == "keep"}
+    checks = (one for stream in rule.streams.values() for one in stream.expect.values())
+    leaves_out = any(one.on_fail in ("dead", "drop") for one in checks)
     for sink in rule.sinks:
-        if head.generation > 1 and sink.on_reset == "keep":
+        if sink.address in kept and (scope is not Scope.KEYS or leaves_out or sink.newest):
             yield f"sink {sink.label} has rows from before a reset (`on_reset: keep`), which would go, too"
 
 
