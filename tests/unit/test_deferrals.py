@@ -88,6 +88,17 @@ def test_the_offsets_are_behind_a_rewrite_before_its_correction(ledger: MemoryLe
     assert head.lines_needed == {"events": line(4)}
 
 
+def test_the_streams_are_known_whose_rewrites_are_corrected(ledger: MemoryLedger, rule: Rule) -> None:
+    """Rewrites of another stream may still be passed over."""
+    assert ledger.defer(moved(3, 4)).followed == {"events"}
+    assert ledger.live(Life(what="skipped", streams=("events",))).followed == set()
+    ledger.defer(moved(4, 5))
+    head = correct(ledger, correction(rule, 1, 4, 5))
+    assert (head.corrected, head.followed) == (("events",), {"events"})
+    ledger.defer(moved(5, 6))
+    assert correct(ledger, correction(rule, 2, 5, 6)).corrected == ("events",)
+
+
 def test_they_are_followed_in_their_order(ledger: MemoryLedger, rule: Rule) -> None:
     """Also where one right behind another was deferred while the correction of that one computed."""
     for since, upto in ((3, 4), (4, 6), (8, 9)):
@@ -115,6 +126,7 @@ def test_a_correction_of_what_was_not_deferred_is_none(ledger: MemoryLedger, rul
 
 def test_an_older_correction_moves_the_offsets_itself(ledger: MemoryLedger, rule: Rule) -> None:
     head = correct(ledger, correction(rule, 1, 3, 4, format=9))
+    assert head.followed == {"events"}
     assert (head.lines, head.deferred, head.maxima, head.corrections) == ({"events": line(4)}, {}, {"events": 9}, 1)
 
 

@@ -63,7 +63,7 @@ def check_same_sinks(head: Head, rule: Rule, ledger: str | None = None) -> Head:
     if is_moved(now, rule):
         check_same_tables(now, rule, leads, {place: _id(place) or "" for place in leads.values()})
     _check_edit(head, now, rule, leads)
-    check_keeps_corrections(rule, head.is_rewritten)
+    check_keeps_corrections(rule, head.followed)
     check_all_present(now, rule, leads)
     return now
 

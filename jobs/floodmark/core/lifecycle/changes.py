@@ -29,14 +29,14 @@ def check_edit(old: Rule, new: Rule) -> None:
         )
 
 
-def check_keeps_corrections(rule: Rule, is_rewritten: bool) -> None:
-    """Raise RuleChanged for a rule that passes rewrites over although its generation corrects some: it would read
-    again what was added, without what was corrected."""
-    skipping = [name for name, stream in rule.streams.items() if stream.on_rewrite == "skip"]
-    if is_rewritten and skipping:
+def check_keeps_corrections(rule: Rule, followed: Collection[str]) -> None:
+    """Raise RuleChanged for a rule that passes rewrites of a stream over although its generation corrects some of it
+    (`followed`): it would read again what was added, without what was corrected."""
+    skipping = [name for name in rule.streams if name in followed and rule.streams[name].on_rewrite == "skip"]
+    if skipping:
         raise RuleChanged(
             f"rule {rule.rule}: expected `on_rewrite: correct` or `stop` at stream {skipping[0]}, found skip: this "
-            "generation corrects rewrites, and cannot forget them. Undo the change, or start a new generation "
+            "generation corrects its rewrites, and cannot forget them. Undo the change, or start a new generation "
             f"from the start of the input with `floodmark reset {rule.rule}`"
         )
 

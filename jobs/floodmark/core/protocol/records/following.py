@@ -252,11 +252,16 @@ def _corrected(head: Head, done: Backfill) -> Head:
         return head
     if done.format < DEFERRED_SINCE:  # its sources' offsets are behind the rewrites from here on
         moved = replace(head, entry=Entry.parse(done.entry), maxima=done.maxima, log_sums=done.log_sums)
-        return replace(moved, corrections=head.corrections + 1)
+        return _counted(moved, done)
     left = {name: after_rewrites(head.deferred.get(name, ()), one) for name, one in done.rewrites.items()}
     deferred = {name: ones for name, ones in {**head.deferred, **left}.items() if ones}
     maxima = merge(head.maxima, done.maxima)
-    return replace(head, maxima=maxima, deferred=deferred, corrections=head.corrections + 1)
+    return _counted(replace(head, maxima=maxima, deferred=deferred), done)
+
+
+def _counted(head: Head, done: Backfill) -> Head:
+    corrected = tuple(dict.fromkeys((*head.corrected, *done.rewrites)))
+    return replace(head, corrections=head.corrections + 1, corrected=corrected)
 
 
 def after_rewrites(deferred: Sequence[Rewrite], done: Rewrite) -> tuple[Rewrite, ...]:

@@ -35,11 +35,11 @@ class Head:
     which were lost or discarded. `texts`: by which its committed epochs were written, each once. `places`: of the sinks
     that do not lie where their names say, by the ledger's name, where they do; `text_places`: the same when `rule` was
     written; `open_places`: when the text of what is open was. `failed`: the check that what is open failed, as long as
-    nobody has decided on it. `corrections`: how many of the backfills corrected a rewritten source. `skipped`: by
-    stream, how many of its commits that remove rows were passed over. `deferred`: by stream, the rewrites that lie
-    before its offset and have yet to be corrected, in their order. `forgets`: how often rows of this generation were
-    forgotten; `forgotten`: by table, the commit with which its log starts since the last time; `forgetting`: a forget
-    that has not ended.
+    nobody has decided on it. `corrections`: how many of the backfills corrected a rewritten source; `corrected`: the
+    streams that these followed. `skipped`: by stream, how many of its commits that remove rows were passed over.
+    `deferred`: by stream, the rewrites that lie before its offset and have yet to be corrected, in their order.
+    `forgets`: how often rows of this generation were forgotten; `forgotten`: by table, the commit with which its log
+    starts since the last time; `forgetting`: a forget that has not ended.
     """
 
     seq: int
@@ -79,6 +79,7 @@ class Head:
     open_places: dict[str, str] = field(default_factory=dict)
     failed: str | None = None
     corrections: int = 0
+    corrected: tuple[str, ...] = ()
     skipped: dict[str, int] = field(default_factory=dict)
     deferred: dict[str, tuple[Rewrite, ...]] = field(default_factory=dict)
     forgets: int = 0
@@ -99,6 +100,11 @@ class Head:
     def is_rewritten(self) -> bool:
         """Whether rows may have left a source since epochs have read them."""
         return self.corrections > 0 or bool(self.deferred)
+
+    @property
+    def followed(self) -> set[str]:
+        """The streams whose rewrites are corrected, or yet to be."""
+        return {*self.corrected, *self.deferred}
 
     @property
     def pinned(self) -> dict[str, Pinned]:
