@@ -62,7 +62,7 @@ class Drainer:
     def drain_all(self, session: SparkSession, plan: Plan) -> None:
         """Drain all present input. Rewrites that the rule corrects are deferred, each between two epochs."""
         before = self.head.deferred
-        while self.head.deferred == before or self.is_behind(plan):
+        while self.head.deferred == before or self.is_behind(plan) or self._passes_over(plan):
             found = rewrites(plan.rule, self._home, self.head)
             ready = {name: one for name, one in found.items() if not self._has_rows_before(plan, name, one)}
             with suppress(RewriteAhead):  # one came meanwhile: the next round sees it
@@ -110,9 +110,15 @@ class Drainer:
             return
         ends = self._take_ends(plan)
         before = -1
-        while self.is_behind(plan, ends) and self.head.epoch > before:
+        while (self.is_behind(plan, ends) or self._passes_over(plan)) and self.head.epoch > before:
             before = self.head.epoch
             self.drain(session, plan, only_open=True, limits=paced(plan.rule, self._home, self._ledger))
+
+    def _passes_over(self, plan: Plan) -> bool:
+        """Whether there are commits to pass over, which are no unread input."""
+        lines = zip(sources(plan.rule, self._home).items(), self.head.entry.offsets, strict=True)
+        skipping = ((one, line) for (name, one), line in lines if plan.rule.streams[name].on_rewrite == "skip")
+        return any(source.passed_over(line, source.end()) for source, line in skipping)
 
     def drain_at_once(self, session: SparkSession, plan: Plan, ticks: tuple[str, ...] = ()) -> None:
         """Drain all present input as one epoch."""

@@ -1,0 +1,79 @@
+"""Streams of one rule that answer rewrites in different ways: what a run passes over, and what it gives up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from support.flow import SCHEMA, Flow, event
+
+from floodmark.connectors.planning.rewrites import answered
+from floodmark.connectors.ports.registry import sources
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.rows import Commit
+from floodmark.core.rules.rule import Rule
+from floodmark.ledger.ledger import Ledger
+from floodmark.spark.rule.epochs import draining
+from floodmark.spark.rule.epochs.draining import Drainer
+from floodmark.spark.rule.epochs.reports import RunReport
+
+UNION = """SELECT window.start AS start, k, count(*) AS c
+FROM (SELECT at, k FROM events UNION ALL SELECT at, k FROM others) AS e GROUP BY window(at, '1 minute'), k"""
+
+
+@pytest.fixture
+def flow(place: Path) -> Flow:
+    """A rule that corrects `events` and stops at `others`; it has read all of both."""
+    made = Flow(place.resolve(), sql=UNION, sinks=1)
+    each = {"event_time": "at", "lateness": "30 seconds"}
+    tables = {"events": made.source, "others": f"{made.source}_b"}
+    made.settings = {"streams": {name: {"delta": at, **each} for name, at in tables.items()}}
+    made.settings["streams"]["events"]["on_rewrite"] = "correct"
+    for at in tables.values():
+        write_deltalake(at, pa.Table.from_pylist([event(1, "a"), event(2, "b")], schema=SCHEMA))
+    made.write_rule()
+    rule = made.rule()
+    entry = Entry(0, tuple(source.end() for source in sources(rule, made.place).values())).text()
+    begin = Commit(entry=entry, watermark=None, maxima={}, rule=rule.to_json())
+    Ledger.open(made.place.ledger, "by hand").begin(1, "token", begin)
+    return made
+
+
+def rewrite(flow: Flow, stream: str) -> None:
+    DeltaTable(flow.settings["streams"][stream]["delta"]).delete("k = 'a'")
+
+
+class Planned:
+    """The rule of a plan."""
+
+    def __init__(self, rule: Rule):
+        self.rule = rule
+
+
+class Recording(Drainer):
+    """Counts how often Spark would plan epochs."""
+
+    drained = 0
+
+    def drain(self, session: Any, plan: Any, *_: Any, **__: Any) -> None:
+        self.drained += 1
+
+
+@pytest.mark.parametrize("limits", [{}, {"epoch": {"max_seconds": 60}}], ids=["whole", "paced"])
+@pytest.mark.parametrize("first", [("events", "others"), ("others",)], ids=["beside-a-correction", "alone"])
+def test_what_is_passed_over_needs_no_unread_input(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any], first: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(draining, "check_can_correct", lambda plan, home, head: None)
+    monkeypatch.setattr(draining, "paced", lambda rule, home, ledger: None)
+    flow.settings |= limits
+    for stream in first:
+        rewrite(flow, stream)
+    ledger = Ledger.open(flow.place.ledger, "by hand")
+    rule = answered(flow.rule(), flow.place, ledger.begun, "skip")
+    drainer = Recording(flow.place, ledger, RunReport(rule.rule), print, None, None)
+    drainer.drain_all(None, Planned(rule))  # type: ignore[arg-type]
+    assert (drainer.drained, [*ledger.begun.deferred]) == (1, [*first[:-1]])
