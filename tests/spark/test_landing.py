@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -22,8 +23,11 @@ from floodmark.cli.app import app
 from floodmark.connectors.ports import fakes
 from floodmark.core.protocol.crashpoints import LANDING_POINTS
 from floodmark.core.rules import kinds
+from floodmark.core.rules.rule import EpochLimits
+from floodmark.core.text.ddl import columns_of
 from floodmark.errors import HistoryGone, WrongColumn
 from floodmark.spark.look.ahead import look_ahead
+from floodmark.spark.rule import landing
 from floodmark.spark.rule.forgetting import rehearse
 from floodmark.spark.session.jvm import jvm_class
 
@@ -145,6 +149,66 @@ def test_what_is_read_once_is_folded_once(spark: SparkSession, once: Flow, point
     assert FORGOTTEN[f"once://{once.root}"] == 8
     assert numbers(once) == [*range(8)]
     proven(once)
+
+
+# --- A source that somebody alters between two copies
+
+
+class Altered(fakes.FakeSource):
+    """Has other columns once its first row is landed."""
+
+    def frame(self, spark: SparkSession, begin: str, end: str) -> DataFrame:
+        found = super().frame(spark, begin, end)
+        now = columns_of(NOW.get(self.address, COLUMNS))
+        return found.selectExpr(*(f"CAST({one.name} AS {one.type}) AS {one.name}" for one in now))
+
+    def landed(self, offset: str) -> None:
+        if json.loads(offset)["rows"] == 1:
+            NOW[self.address] = THEN[self.address]
+
+
+NOW: dict[str, str] = {}
+THEN: dict[str, str] = {}
+ALTERED = dataclasses.replace(
+    ONCE,
+    can=kinds.SourceCan(limits=frozenset({"max_rows"})),
+    open=Altered,
+    summary="rows whose columns somebody alters",
+)
+
+
+@pytest.fixture
+def altered(place: Path, monkeypatch: pytest.MonkeyPatch) -> Flow:
+    monkeypatch.setitem(kinds.SOURCES, "altered", f"{__name__}:ALTERED")
+    monkeypatch.setattr(landing, "MOST", EpochLimits(max_rows=1))
+    flow = Flow(place, sinks=1, sql=STATELESS)
+    flow.stream = {"delta": None, "altered": {"name": str(place), "columns": f"{COLUMNS}, w INT"}, "landing": True}
+    give(flow, [{**one, "w": 7} for one in rows(0, 3)])
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("columns", "wrong"),
+    [
+        ("at TIMESTAMP, k STRING, v DOUBLE", "n: landed, found none"),
+        ("at TIMESTAMP, k STRING, v DOUBLE, n STRING", "`n`: landed as bigint, found string"),
+    ],
+)
+def test_a_column_that_is_altered_between_two_copies_stops_the_next_one(
+    spark: SparkSession, altered: Flow, columns: str, wrong: str
+) -> None:
+    THEN[f"once://{altered.root}"] = columns
+    with pytest.raises(WrongColumn, match=wrong):
+        run(spark, altered)
+    assert landed(altered) == [0]
+
+
+def test_a_column_that_is_added_between_two_copies_is_landed(spark: SparkSession, altered: Flow) -> None:
+    THEN[f"once://{altered.root}"] = f"{COLUMNS}, w INT"
+    run(spark, altered)
+    there = rows_of(altered.place.landing("events"))
+    assert sorted((row["n"], row["w"]) for row in there) == [(0, None), (1, 7), (2, 7)]
+    proven(altered)
 
 
 # --- After the source forgot

@@ -139,28 +139,17 @@ class _Copying:
         limits = chunk_limits(self._inner, source_can(self._rule.streams[self._name].kind), self._rule.epoch)
         with self._source.of_source():
             ends = steps(self._inner, newest.end, limits)
-        columns = self._fit() if len(ends) > 1 else None
         for number, (since, end) in enumerate(pairwise(ends), newest.number + 1):
-            assert columns is not None
-            yield self._copy(number, since, end, columns)
+            yield self._copy(number, since, end)
 
-    def _fit(self) -> StructType:
-        """Add columns that the source has gained to the table; returns the table's columns.
-
-        Raises WrongColumn where the source's columns differ otherwise.
-        """
-        wanted = self._inner.typed(self._session).schema
-        _check_fits(self._name, self._address, wanted)
-        _gain(self._session, self._address, wanted)
-        return layouts.schema_of(self._address)
-
-    def _copy(self, number: int, since: str, end: str, columns: StructType) -> LandedReport:
+    def _copy(self, number: int, since: str, end: str) -> LandedReport:
         """One commit. Its transaction starts before it is checked that nobody else has copied."""
-        begun, at = time.monotonic(), Appending(self._session, self._address, self._app)
+        begun, frame = time.monotonic(), self._rows(since, end)
+        at = Appending(self._session, self._address, self._app)
         recorded = tablelog.recorded_version(self._address, self._app) or 0
         if recorded != number - 1:
             raise self._fenced()
-        rows = at.write(self._rows(since, end, columns))
+        rows = at.write(frame)
         check_before_commit(f"landing/{self._name}", at.moves(), at.expected_effect())
         reach(self._rule.rule, "landing.before", number)
         said = {"rows": rows, "since": since, "end": end, "log_sum": self._inner.log_sum(end), **at.facts()}
@@ -174,11 +163,17 @@ class _Copying:
         upto = self._inner.describe(end)
         return LandedReport(self._rule.rule, self._name, number, rows, upto, time.monotonic() - begun)
 
-    def _rows(self, since: str, end: str, columns: StructType) -> DataFrame:
-        """The rows of a range as the table has them, in few files."""
+    def _rows(self, since: str, end: str) -> DataFrame:
+        """The rows of a range as the table has them, in few files. The table gains the columns that these rows have.
+
+        Raises WrongColumn where their columns differ otherwise. Somebody may alter the source between two copies, so
+        each copy's own columns are compared.
+        """
         with self._source.of_source():
             frame = self._inner.frame(self._session, since, end)
-        there = {name.lower() for name in frame.columns}
+        _check_fits(self._name, self._address, frame.schema)
+        _gain(self._session, self._address, frame.schema)
+        columns, there = layouts.schema_of(self._address), {name.lower() for name in frame.columns}
         found = {
             one.name: F.col(quoted(one.name)) if one.name.lower() in there else F.lit(None).cast(one.dataType)
             for one in columns
