@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 import psycopg
 import pyarrow as pa
 import pytest
+from support.flow import event
+from support.outboxed import Outboxed
 from support.postgres import Server, started
 
 from floodmark.connectors.ports import connections
@@ -24,6 +26,7 @@ from floodmark.connectors.targets.postgres.reading import read
 from floodmark.connectors.targets.postgres.table import PostgresTable
 from floodmark.connectors.targets.postgres.target import PostgresTarget
 from floodmark.connectors.targets.postgres.types import arrow_type
+from floodmark.core.protocol.records.rows import Life, Redelivery
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import Column, columns_of
@@ -517,3 +520,24 @@ def test_rows_that_a_reset_cannot_take_away_are_named(server: Server, place: Pat
     with pytest.raises(Refused, match="a trigger or a rule of the table keeps them"):
         merged.send([(("b", 1, 1), False)], empties=True)
     assert merged.rows() == {("a", 3, 1)}
+
+
+# --- Rows that the table refused
+
+
+def test_a_recorded_replay_with_two_rows_of_a_key_is_passed(server: Server, place: Path) -> None:
+    sink = {"postgres": {"connection": "shop", "table": "public.twins"}, "key": ["k"], "newest": "n"}
+    rule = Outboxed(place, {**sink, "on_error": "dead"}, {"FLOODMARK_CONN_SHOP": server.uri})
+    rule.epoch([event(1, "x", n=0)])
+    assert rule.relays.ship().code == 0
+    server.run("ALTER TABLE twins ADD CONSTRAINT c CHECK (v > 0)")
+    rule.epoch([event(2, "a", v=-2.0, n=2)])
+    rule.epoch([event(3, "a", v=-1.0, n=1)])
+    assert rule.relays.ship().code == 0
+    server.run("ALTER TABLE twins DROP CONSTRAINT c")
+    refused = tuple((seq, number) for seq, number, _ in rule.undelivered())
+    rule.ledger.live(Life(what="redelivered", redelivery=Redelivery(target=rule.name, rows=refused)))
+    rule.epoch([event(4, "b", n=5)])
+    done = rule.relays.ship()
+    assert (done.code, "2 rows of 2 portions shipped" in done.said) == (0, True), done.said
+    assert sorted(server.ask("SELECT k, n FROM twins")) == [("a", 2), ("b", 5), ("x", 0)]

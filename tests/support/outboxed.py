@@ -15,6 +15,7 @@ from floodmark.audit.certificate import Certificate, audit
 from floodmark.audit.content.rowhash import digest
 from floodmark.connectors.relay.holding import held_by
 from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.backfills import Backfill, Backfilled
 from floodmark.core.protocol.records.rows import Commit, Counts, Seal, Written
 from floodmark.core.protocol.recovery import ATTEMPTS
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
@@ -73,21 +74,40 @@ class Outboxed:
         `k` may be bytes: text that is not UTF-8.
         """
         assert self.ledger.head is not None
+        number, self._version = self.ledger.head.epoch + 1, self._version + 1
+        written = self._written(number, rows)
+        self.flow.arrive([event(1)])
+        meant = intent(self.flow, self._version, None, 0, Counts(read=1, folded=1))
+        self.ledger.intend(meant)
+        self.ledger.commit(commit(meant, output=len(rows)).model_copy(update={"tables": {self.name: written}}))
+
+    def correct(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """The rows of a correction by key, after the newest epoch."""
+        head = self.ledger.begun
+        written = self._written(head.epoch, rows)
+        said = written.model_dump()["digest"]
+        meant = Backfill(
+            begin=0, end=0, high=0, upto=head.epoch, number=len(head.backfills) + 1, entry=head.entry.text(), column="",
+            shift=0, counts={}, restated={}, digests={}, results=said, rule=self.flow.rule().to_json(), rule_hash="x",
+            keys={self.name: len(rows)},
+        )  # fmt: skip
+        self.ledger.start_backfill(meant)
+        done = Backfilled(number=meant.number, intent=meant.digest, tables={self.name: written}, removed={})
+        self.ledger.end_backfill(done)
+
+    def _written(self, epoch: int, rows: Sequence[Mapping[str, Any]]) -> Written:
+        """What a commit has left in the outbox, which now has the rows."""
         plain = pa.table({field.name: _array([row[field.name] for row in rows], field.type) for field in SCHEMA})
         found = plain
         if self.sink.key:
             found = plain.append_column(DELETE_COLUMN, pa.array([bool(row.get(DELETE_COLUMN)) for row in rows]))
         write_deltalake(self.outbox, found, mode="append", schema_mode="merge")
-        number, self._version = self.ledger.head.epoch + 1, self._version + 1
-        self.flow.arrive([event(1)])
-        meant = intent(self.flow, self._version, None, 0, Counts(read=1, folded=1))
-        self.ledger.intend(meant)
         added = digest(plain, computed=True)
         said = {"rows": added.rows, "high": str(added.high), "low": str(added.low), "floats": {}}
-        at = DeltaTable(self.outbox).version()
-        written = Written(version=number * ATTEMPTS, commit=at, rows=len(rows), digest=None)
-        written = Written.model_validate({**written.model_dump(), "digest": said})
-        self.ledger.commit(commit(meant, output=len(rows)).model_copy(update={"tables": {self.name: written}}))
+        written = Written(
+            version=epoch * ATTEMPTS, commit=DeltaTable(self.outbox).version(), rows=len(rows), digest=None
+        )
+        return Written.model_validate({**written.model_dump(), "digest": said})
 
     def undelivered(self) -> list[tuple[Any, ...]]:
         """The rows that the target refused: portion, number, and the column `n`."""

@@ -65,10 +65,10 @@ class Delivered:
             Row(seq, "commit", generation, f"t{generation}", epoch, 1, "run", "at", json.dumps(body), "", f"h{seq}")
         )
 
-    def again(self, *rows: tuple[int, int]) -> None:
+    def again(self, *rows: tuple[int, int], **how: Any) -> None:
         """Refused rows are to come after all."""
         seq = len(self.rows) + 1
-        body = json.dumps({"what": "redelivered", "redelivery": {"target": TABLE, "rows": rows}})
+        body = json.dumps({"what": "redelivered", "redelivery": {"target": TABLE, "rows": rows, **how}})
         self.rows.append(Row(seq, "life", self.generation, f"t{self.generation}", 1, 1, "r", "at", body, "", f"h{seq}"))
 
     def forget(self) -> None:
@@ -218,6 +218,19 @@ def test_a_target_lacks_what_it_refused_and_nothing_else(tmp_path: Path, key: di
     assert found.undelivered == {TABLE: 1}
     refuse(found, (4, 0, "b", 2))
     assert found.findings([("a", 1), ("c", 3)]) == []
+
+
+@pytest.mark.parametrize(("how", "held"), [({}, ("a", 9)), ({"whole": True}, ("a", 5))])
+def test_a_replay_says_whether_its_rows_take_their_keys_places(
+    tmp_path: Path, how: dict[str, Any], held: tuple[str, int]
+) -> None:
+    found = Delivered(tmp_path / "outbox", {"key": ["k"], "newest": "n"})
+    found.begin()
+    found.epoch(1, [("a", 9)])
+    found.epoch(2, [("a", 5)])
+    refuse(found, (3, 0, "a", 5))
+    found.again((3, 0), **how)
+    assert found.findings([held]) == []
 
 
 def test_a_refused_row_that_its_outbox_has_not_is_told(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ class Undecided(Exception):
 @dataclass(frozen=True)
 class Portion:
     """What one row of the ledger has for a target: the outbox's commit; the backfill that it ends, if it does. again:
-    rows that the target refused, in place of the outbox's. terms: by TERMS, of the text by which it was written."""
+    rows that the target refused, in place of the outbox's; whole: each of these takes its key's place. terms: by TERMS,
+    of the text by which it was written."""
 
     seq: int
     generation: int
@@ -30,6 +31,7 @@ class Portion:
     backfill: Mapping[str, Any] | None
     again: tuple[Id, ...] = ()
     terms: Mapping[str, Any] = field(default_factory=dict)
+    whole: bool = False
 
 
 def as_shipped(sink: Sink, shipped: Sequence[Portion]) -> Sink:
@@ -95,7 +97,7 @@ def _portions(table: str, rows: Sequence[Row]) -> tuple[int, list[Portion]]:
         again = body.get("redelivery") if row.kind == "life" else None
         if again is not None and again["target"] == table:
             refused = tuple((seq, number) for seq, number in again["rows"])
-            found.append(Portion(row.seq, row.generation, None, None, refused, terms))
+            found.append(Portion(row.seq, row.generation, None, None, refused, terms, bool(again.get("whole"))))
         if row.kind not in ("commit", "backfilled"):
             continue
         begins = row.kind == "commit" and row.epoch == 0

@@ -47,7 +47,7 @@ class Replay:
         if interval is not None:
             self._make_room(interval)
         for table in self._left(one):
-            self._add(table, one.backfill is not None)
+            self._add(table, one.whole or one.backfill is not None)
 
     def _left(self, one: Portion) -> Iterator[pa.Table]:
         """The rows of a portion that the target has not refused."""

@@ -70,7 +70,7 @@ def replay(
     from floodmark.cli.shared.rulechange import generated_run_id
     from floodmark.connectors.relay.replaying import RefusedRows
     from floodmark.connectors.relay.shipping import ship_one
-    from floodmark.core.relay.redeliveries import MOST, redelivering
+    from floodmark.core.relay.redeliveries import redelivering
 
     rule, sink, place, found = _refused(rules, home.absolute(), name, target)
     due, superseded = found.sifted()
@@ -83,10 +83,9 @@ def replay(
         said = f"{name}: {len(due)} rows would be sent to target {sink.label} again" if due else _nothing(name, sink)
         return output.print_json(facts) if as_json else output.say(said)
     with held_ledger(place, run_id or generated_run_id()) as ledger:
-        while due := RefusedRows(sink, place, ledger).due():
-            ledger.live(redelivering(ledger.begun, name, found.target, due))
-            if len(due) <= MOST:
-                break
+        due = RefusedRows(sink, place, ledger).due()
+        for step in redelivering(ledger.begun, name, found.target, due):
+            ledger.live(step)
     shipped = ship_one(rule, sink, place)
     if as_json:
         output.print_json({"rule": name, **shipped.facts(), "left_out": len(superseded), "done": shipped.fault is None})

@@ -10,6 +10,7 @@ sends it with its portion: so it is here or in the target, whatever ends a relay
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -20,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark.connectors.relay.contents import fitted
+from floodmark.connectors.relay.contents import fitted, picked
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.sinks.outboxes import ASIDE
 from floodmark.core.text.tablenames import about_sink
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
+    from floodmark.connectors.ports.target import Operation
+
 _TYPES = dict(zip(ASIDE, ("string", "long", "long", "long", "long", "timestamp"), strict=True))
 _OLDER = "-until-"  # then a number
 Ids = Collection[tuple[int, int]]  # rows, each by its portion's row of the ledger, and its number in the portion
@@ -46,6 +49,13 @@ class Refusal:
     position: Position
     rows: pa.Table
     reasons: Mapping[int, str]
+
+
+def refusal_of(one: Operation, reasons: Mapping[int, str]) -> Refusal:
+    """Rows of a portion, by their place in it, as what is set aside."""
+    numbers = list(itertools.islice(one.numbers(), max(reasons) + 1))
+    places = sorted(reasons)
+    return Refusal(one.position, picked(one.rows(), places), {numbers[place]: reasons[place] for place in places})
 
 
 def older_of(folder: Path) -> list[Path]:
@@ -112,9 +122,17 @@ class Aside:
         if len(there) != len(ids):
             problem = f"expected {len(ids)} rows that it refused at {self.folder}, found {len(there)}"
             raise HistoryGone(about_sink(self._address, f"{problem}: restore the home"))
-        now = (_as_now(self._address, part, self._schema) for part in parts)
-        rows = pa.concat_tables(now).take([there[one] for one in ids])
-        yield from rows.select(columns).to_batches()
+        now = (self._as_now(part, columns) for part in parts)
+        yield from pa.concat_tables(now, promote_options="default").take([there[one] for one in ids]).to_batches()
+
+    def _as_now(self, rows: pa.Table, columns: list[str]) -> pa.Table:
+        """Rows with the types that the outbox has now: NULL in a column that they lack. Raises WrongColumn."""
+        import pyarrow as pa
+
+        types = {field.name: field.type for field in self._schema}
+        there = {name: rows[name] for name in columns if name in rows.column_names}
+        fit = {name: fitted(self._address, name, one, types.get(name, one.type)) for name, one in there.items()}
+        return pa.table({name: fit.get(name, pa.nulls(rows.num_rows, types.get(name))) for name in columns})
 
     def _append(self, parts: list[pa.Table]) -> int:
         import pyarrow as pa
@@ -173,19 +191,6 @@ class Aside:
         with self.folder.with_name(f"{self.folder.name}.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-
-
-def _as_now(address: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with the columns that the outbox has now: NULL in one that has come since. Raises WrongColumn."""
-    import pyarrow as pa
-
-    columns = {
-        field.name: fitted(address, field.name, rows[field.name], field.type)
-        if field.name in rows.column_names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    }
-    return pa.table(columns)
 
 
 def _picked(table: DeltaTable, ids: Ids) -> pa.Table:

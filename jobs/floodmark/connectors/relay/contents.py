@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from floodmark.core.relay.ranks import rank
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import Column, Type
 from floodmark.core.text.tablenames import about_sink
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from floodmark.connectors.ports.target import Layout
     from floodmark.core.relay.portions import Portion
 
 NO_RETRY = (
@@ -142,6 +145,39 @@ def _types(columns: Sequence[Column]) -> dict[str, pa.DataType]:
     from floodmark.connectors.sources.python.rows import schema_of
 
     return {field.name.lower(): field.type for field in schema_of(columns)}
+
+
+def compared(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[tuple[tuple[Any, ...], Any, bool]]:
+    """Of each row its key, its place among that key's rows by `newest`, and whether it takes the key's row away."""
+    order = [layout.newest, *sorted(one.name for one in layout.columns)] if layout.newest else []
+    for batch in batches:
+        gone = batch.column(DELETE_COLUMN).to_pylist() if layout.key else [False] * batch.num_rows
+        yield from zip(_ranks(batch, layout.key), _ranks(batch, order), map(bool, gone), strict=True)
+
+
+def _ranks(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Of each row its values in these columns: text as bytes, times as numbers."""
+    if not names:
+        return itertools.repeat((), batch.num_rows)
+    columns = (batch.column(name) for name in names)
+    return zip(*(map(rank, one.cast(_readable(one.type)).to_pylist()) for one in columns), strict=True)
+
+
+def _readable(kind: pa.DataType) -> pa.DataType:
+    """A type whose values Python has: not of text that is not UTF-8, and not of times of any year."""
+    import pyarrow as pa
+    import pyarrow.types as t
+
+    if t.is_string(kind) or t.is_large_string(kind):
+        return pa.large_binary()
+    if t.is_date(kind) or t.is_timestamp(kind):
+        return pa.int32() if t.is_date(kind) else pa.int64()
+    if t.is_struct(kind):
+        return pa.struct([(one.name, _readable(one.type)) for one in kind])
+    if t.is_map(kind):
+        pair = pa.struct([("key", _readable(kind.key_type)), ("value", _readable(kind.item_type))])
+        return pa.list_(pair)
+    return pa.list_(_readable(kind.value_type)) if t.is_list(kind) else kind
 
 
 def without(batches: Iterator[pa.RecordBatch], left_out: Collection[int]) -> Iterator[pa.RecordBatch]:

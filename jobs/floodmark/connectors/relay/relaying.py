@@ -6,9 +6,8 @@ one that it has read, and the slower one fails.
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from floodmark.connectors.ports.target import Layout, Operation, Target
-from floodmark.connectors.relay.aside import Aside, Refusal
-from floodmark.connectors.relay.contents import columns_in, picked, rows_of, size_of, with_types, without
+from floodmark.connectors.relay.aside import Aside, refusal_of
+from floodmark.connectors.relay.contents import columns_in, compared, rows_of, size_of, with_types, without
 from floodmark.connectors.relay.memory import (
     Lost,
     recall,
@@ -32,6 +31,7 @@ from floodmark.core.protocol.places import PREFIX
 from floodmark.core.protocol.records.rows import Row
 from floodmark.core.relay.portions import MOST_ROWS, Portion, Replaced, batches, check_position, portions
 from floodmark.core.relay.positions import Position
+from floodmark.core.relay.redeliveries import RefusedRow, older_twins
 from floodmark.core.relay.terms import sink_by, terms_at, terms_in
 from floodmark.core.rules.kinds import sink_kind, targets
 from floodmark.core.rules.model import Rule, Sink
@@ -206,12 +206,10 @@ class Relay:
             reach(self._rule, "relay.before", *epochs)
             self._apply(batch, done.position)
             reach(self._rule, "relay.after", *epochs)
-            rows, refused = sum(one.rows for one in batch), sum(len(self._left_out(one)) for one in batch)
-            done = Shipped(
-                done.portions + len(batch), done.rows + rows - refused, batch[-1].position, done.refused + refused
-            )
+            rows, refused = sum(map(self._sent_of, batch)), sum(len(self._refused_of(one)) for one in batch)
+            done = Shipped(done.portions + len(batch), done.rows + rows, batch[-1].position, done.refused + refused)
             seconds = time.monotonic() - begun
-            remember_shipped(self._folder, done.position, rows - refused, done.rows, seconds, batch[0].empties)
+            remember_shipped(self._folder, done.position, rows, done.rows, seconds, batch[0].empties)
             tell(done)
         if not done.portions:
             remember(self._folder, since)
@@ -292,8 +290,7 @@ class Relay:
         try:
             return send(batch, upto, upto)
         except Exception as fault:  # the position has moved: nobody sends them again
-            rows = sum(one.rows - len(self._left_out(one)) for one in batch)
-            lost = Lost(rows, tuple(epochs), message(fault))
+            lost = Lost(sum(map(self._sent_of, batch)), tuple(epochs), message(fault))
             self.lost = self.lost.and_(lost)
             remember_lost(self._folder, lost, batch[0].empties)
             raise
@@ -337,7 +334,7 @@ class Relay:
     def _set_aside(self, fault: InputFault, operations: Sequence[Operation], since: Position) -> int:
         """How many rows were set aside that were not before."""
         found = self._refusals(fault, operations, since)
-        count = self._aside.add([_refusal(one, rows) for one, rows in zip(operations, found, strict=False) if rows])
+        count = self._aside.add([refusal_of(one, rows) for one, rows in zip(operations, found, strict=False) if rows])
         reach(self._rule, "relay.refused")
         return count
 
@@ -364,15 +361,30 @@ class Relay:
         """With the column as the target spells it: the SQL may have been edited since."""
         return replace(replaced, column=_spelt(self._layout.columns)[replaced.column.lower()])
 
+    def _sent_of(self, one: Portion) -> int:
+        return one.rows - len(self._left_out(one))
+
     def _left_out(self, one: Portion) -> frozenset[int]:
+        return self._refused_of(one) | self._twins_in(one)
+
+    def _refused_of(self, one: Portion) -> frozenset[int]:
         return frozenset(number for seq, number in self._refused if seq == one.position.seq)
 
+    def _twins_in(self, one: Portion) -> frozenset[int]:
+        """A target expects each key once in a portion."""
+        if not one.again or self._layout.newest is None:
+            return frozenset()
+        found = zip(one.again, compared(self._all_rows(one), self._layout), strict=True)
+        return older_twins([RefusedRow(*at, key, gone=gone, order=order) for at, (key, order, gone) in found])
+
     def _rows(self, one: Portion, left_out: frozenset[int]) -> Iterator[pa.RecordBatch]:
+        return without(self._all_rows(one), left_out) if left_out else self._all_rows(one)
+
+    def _all_rows(self, one: Portion) -> Iterator[pa.RecordBatch]:
         columns = [column.name for column in self._layout.columns]
         columns += [DELETE_COLUMN] if self._layout.key else []
         found = self._aside.rows(one.again, columns) if one.again else rows_of(self._folder, one.commit, columns)
-        found = with_types(self._target.address, found, self._layout.columns)
-        return without(found, left_out) if left_out else found
+        return with_types(self._target.address, found, self._layout.columns)
 
 
 def _alike(one: Sink, other: Sink) -> bool:
@@ -385,10 +397,3 @@ def _token(one: Portion) -> str:
     """The same again for the same rows. After the home was restored from a backup, other rows have the same number, and
     only the hash tells them from those that the target has got."""
     return f"{one.position.ledger}/{one.position.seq}-{one.position.hash[:8]}"
-
-
-def _refusal(one: Operation, rows: Mapping[int, str]) -> Refusal:
-    """Rows of a portion, by their place in it, as what is set aside."""
-    numbers = list(itertools.islice(one.numbers(), max(rows) + 1))
-    places = sorted(rows)
-    return Refusal(one.position, picked(one.rows(), places), {numbers[place]: rows[place] for place in places})

@@ -136,7 +136,8 @@ def _each(rows: Iterable[Row], table: str, since: Position) -> Iterator[Portion]
         again = redelivery_in(row, table)
         if again is not None:
             known = True
-            yield replace(_portion(row, since.ledger, None, False), rows=len(again.rows), again=again.rows, terms=terms)
+            found = _portion(row, since.ledger, None, False)
+            yield replace(found, rows=len(again.rows), again=again.rows, whole=again.whole, terms=terms)
         if row.kind not in ("commit", "backfilled"):
             continue
         body = json.loads(row.body)

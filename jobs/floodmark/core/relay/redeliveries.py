@@ -6,8 +6,9 @@ replaced the interval in which it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from floodmark.core.protocol.records.head import Head
@@ -22,13 +23,18 @@ MOST = 10_000  # rows in one row of the ledger
 @dataclass(frozen=True)
 class RefusedRow:
     """The row `number` of the portion that the ledger's row `seq` has. key: its values, if the sink has a key. times:
-    microseconds since 1970, by column in small letters, of its instants.
+    microseconds since 1970, by column in small letters, of its instants. gone: it takes its key's row away; whole: it
+    takes its key's place, as new as the target's own or not. order: of two rows of a key that the target compares, the
+    one with the larger stays. Key and order are of `ranks`.
     """
 
     seq: int
     number: int
     key: tuple[Any, ...] = ()
     times: Mapping[str, int] = field(default_factory=dict)
+    gone: bool = False
+    whole: bool = False
+    order: tuple[Any, ...] = ()
 
     @property
     def id(self) -> tuple[int, int]:
@@ -50,33 +56,67 @@ def waiting(ids: Iterable[tuple[int, int]], rows: Sequence[Row], table: str, led
     return {one for one in left if one[0] >= emptied}
 
 
+def whole_in(row: Row, table: str) -> bool:
+    """Whether the rows that a ledger's row has for a target take their keys' places."""
+    again = redelivery_in(row, table)
+    return row.kind == "backfilled" or (again is not None and again.whole)
+
+
 def still_due(
     rows: Iterable[RefusedRow], later: Iterable[tuple[Portion, Mapping[Any, bool]]], compares: bool
-) -> list[tuple[int, int]]:
-    """The rows that may come now, in the order of their portions.
+) -> list[RefusedRow]:
+    """The rows that may come now, in the order of their portions: of each key one.
 
-    later: the portions after the oldest of them, each with the keys that it changes, and whether it takes the key's row
-    away. compares: of two rows of a key the target keeps the newer, whichever comes first.
+    later: the portions after the oldest of them, each with the keys that it has changed, and whether it took the key's
+    row away. compares: of two rows of a key the target keeps the newer, whichever comes first.
     """
-    left = sorted(rows, key=lambda one: one.id)
+    left, waits = dict[Any, RefusedRow](), deque(sorted(rows, key=lambda one: one.id))
     for portion, keys in later:
-        left = [one for one in left if one.seq >= portion.position.seq or not _decided(one, portion, keys, compares)]
-    return [one.id for one in left]
+        while waits and waits[0].seq < portion.position.seq:
+            _join(left, waits.popleft())
+        left = {at: one for at, one in left.items() if not _decided(one, portion, keys, compares)}
+    for one in waits:
+        _join(left, one)
+    return sorted(left.values(), key=lambda one: one.id)
+
+
+def _join(left: dict[Any, RefusedRow], one: RefusedRow) -> None:
+    """A target expects each key once in a portion. So of two rows of a key one comes, as if the other had before."""
+    at = (one.key,) if one.key else one.id
+    held = left.get(at)
+    if held is None or one.gone or one.whole:
+        left[at] = one
+    elif held.gone or one.order >= held.order:
+        left[at] = replace(one, whole=held.whole or held.gone)
 
 
 def _decided(one: RefusedRow, portion: Portion, keys: Mapping[Any, bool], compares: bool) -> bool:
-    """Whether a later portion has decided about the row."""
-    if portion.empties or (one.key in keys and (keys[one.key] or portion.whole or not compares)):
+    """Whether a later portion has decided about the row. What takes its key's place does so only until then."""
+    takes_part = compares and not (one.gone or one.whole or portion.whole)
+    if portion.empties or (one.key in keys and (keys[one.key] or not takes_part)):
         return True
     replaced = portion.replaces
     return replaced is not None and replaced.holds(one.times.get(replaced.column.lower()))
 
 
-def redelivering(head: Head, name: str, target: str, rows: Collection[tuple[int, int]]) -> Life:
-    """The row of the ledger by which a relay ships these rows. Raises Refused if the rule cannot have one now."""
+def older_twins(rows: Sequence[RefusedRow]) -> frozenset[int]:
+    """The places of rows of one replay that another of their key replaces. Earlier versions recorded such replays."""
+    kept = {one.id for one in still_due(rows, [], compares=True)}
+    return frozenset(place for place, one in enumerate(rows) if one.id not in kept)
+
+
+def redelivering(head: Head, name: str, target: str, rows: Sequence[RefusedRow]) -> list[Life]:
+    """The rows of the ledger by which a relay ships these rows; those that take their keys' places come by some of
+    their own. Raises Refused if the rule cannot have one now."""
     if head.seal is not None or head.dropping is not None:
         raise Refused(
             f"rule {name}: expected a rule without an unfinished reset or drop, found one: finish it first, then try "
             "again"
         )
-    return Life(what="redelivered", redelivery=Redelivery(target=target, rows=tuple(rows)[:MOST]))
+    found = list[Life]()
+    for whole in (False, True):
+        ids = [one.id for one in rows if one.whole == whole]
+        for part in (ids[first : first + MOST] for first in range(0, len(ids), MOST)):
+            redelivery = Redelivery(target=target, rows=tuple(part), whole=whole)
+            found.append(Life(what="redelivered", redelivery=redelivery))
+    return found

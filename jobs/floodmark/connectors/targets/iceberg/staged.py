@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.types as at
 
 from floodmark.connectors.ports.target import Layout
+from floodmark.core.relay.ranks import rank
 
 Key: TypeAlias = tuple[Any, ...]
 
@@ -117,17 +117,6 @@ class Staged:
 def is_plain(kind: pa.DataType) -> bool:
     """Whether two values of a type are equal exactly if Arrow says so, and are ordered in one way only."""
     return not at.is_nested(kind) and not at.is_floating(kind)
-
-
-def rank(value: Any) -> Any:
-    """A value that is equal, and ordered, as Spark has it: NULL is the smallest, NaN the largest."""
-    if value is None:
-        return (0,)
-    if isinstance(value, float) and math.isnan(value):
-        return (2,)
-    if isinstance(value, dict):
-        return (1, *map(rank, value.values()))
-    return (1, *map(rank, value)) if isinstance(value, list | tuple) else (1, value)
 
 
 def _only(rows: pa.Table, i: int) -> dict[str, Any]:

@@ -302,11 +302,13 @@ class Forgotten(Record):
 
 class Redelivery(Record):
     """Rows that a target refused, which it is to get after all. target: the ledger's name of its sink. rows: each by
-    the ledger's row of the portion, and its number there; in this order they come.
+    the ledger's row of the portion, and its number there; in this order they come. whole: each takes its key's place,
+    as new as the target's own or not.
     """
 
     target: str
     rows: tuple[tuple[int, int], ...]
+    whole: bool = Field(default=False, exclude_if=operator.not_)
 
 
 class Life(Record):
