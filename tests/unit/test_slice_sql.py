@@ -13,6 +13,7 @@ GROUP = "GROUP BY window(date, '1 hour', '10 minutes'), k"
 REFUSED = {
     "a list": (f"SELECT sort_array(§collect_list(v)) FROM flights {GROUP}", "aggregate collect_list by its parts"),
     "distinct": (f"SELECT §count(DISTINCT v) FROM flights {GROUP}", "needs all values"),
+    "the clock": (f"SELECT count_if(date > §now()) AS n FROM flights {GROUP}", "now() within count_if(...)"),
     "in having": (f"SELECT k FROM flights {GROUP} HAVING §median(v) > 1", "aggregate median by its parts"),
     "a select above": (f"§SELECT * FROM (SELECT max(v) AS m FROM flights {GROUP})", "nothing above it"),
     "two of them": (f"§SELECT k FROM flights {GROUP} UNION ALL SELECT k FROM flights {GROUP}", "nothing above it"),

@@ -344,3 +344,11 @@ def test_partials_have_names_that_no_key_has() -> None:
     running = query("SELECT sum_0, sum(v) AS s FROM flights GROUP BY sum_0").running
     assert running is not None
     assert [partial.name for partial in running.partials] == ["sum_1"]
+
+
+def test_totals_may_be_compared_with_the_clock_of_the_epoch_that_writes_them() -> None:
+    running = query(
+        "SELECT k, max(date) > now() AS coming, now() AS at, count_if(v) AS c FROM flights GROUP BY k"
+    ).running
+    assert running is not None
+    assert running.merging.sql().startswith("SELECT k, max(max_0) > now() AS coming, now() AS at, sum(count_if_0) AS c")

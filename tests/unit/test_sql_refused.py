@@ -516,6 +516,24 @@ def test_what_crosses_windows_or_has_no_bound(name: str) -> None:
     check(*APART[name])
 
 
+CLOCKED = {
+    "a comparison": (
+        "SELECT k, count_if(date > §current_timestamp()) AS n FROM flights GROUP BY k",
+        "within count_if(",
+    ),
+    "a filter": (
+        "SELECT k, sum(v) FILTER (WHERE date > §now()) AS n, now() AS at FROM flights GROUP BY k",
+        "now() within sum(...): each epoch would count its rows by its own clock",
+    ),
+    "an average": ("SELECT k, avg(unix_micros(§now()) - v) AS n FROM flights GROUP BY k", "now() within avg("),
+}
+
+
+@pytest.mark.parametrize("name", CLOCKED)
+def test_totals_do_not_keep_the_clocks_of_many_epochs(name: str) -> None:
+    check(*CLOCKED[name])
+
+
 RANKED = "(SELECT *, row_number() OVER (PARTITION BY k ORDER BY v DESC) AS n FROM flights) WHERE n = 1"
 TOPS = {
     "over above": (

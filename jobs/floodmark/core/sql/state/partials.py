@@ -15,6 +15,7 @@ from floodmark.core.sql.forms.bounds import prefix_of
 from floodmark.core.sql.tree.columns import names_column
 from floodmark.core.sql.tree.shape import Select, Shape
 from floodmark.core.sql.words import function_names as names
+from floodmark.core.sql.words.clock import CALLS as CLOCK_CALLS
 from floodmark.core.sql.words.functions import NOT_YET, closing, is_call
 from floodmark.core.sql.words.lexis import Word, place_of, quoted
 from floodmark.errors import SqlAt
@@ -167,6 +168,7 @@ def _call(shape: Shape, i: int, taken: set[str]) -> Call:
     if close + 2 < len(words) and words[close + 1].name == "filter" and words[close + 2].text == "(":
         end = words[closing(words, close + 2)].end
         only = f" {sql[words[close + 1].start : end]}"
+    _check_clock(shape, i, end)
     name = words[i].name
     if name in _MEANS:
         total = Partial(_free("sum", taken), f"sum(CAST({argument} AS DOUBLE)){only}", "sum")
@@ -176,6 +178,20 @@ def _call(shape: Shape, i: int, taken: set[str]) -> Call:
     partial = Partial(_free(name, taken), f"{name}({argument}){only}", _MERGED_BY[name])
     summed = f"max({argument}) AS {partial.name}" if name == "sum" else None
     return Call(words[i].start, end, (partial,), (partial,), summed=summed)
+
+
+def _check_clock(shape: Shape, i: int, end: int) -> None:
+    """Refuse the clock within the aggregate at word `i`: its parts would have the clocks of many epochs."""
+    words, sql = shape.words, shape.sql
+    inside = (k for k in range(i + 1, len(words)) if words[k].start < end)
+    clock = next((words[k] for k in inside if words[k].name in CLOCK_CALLS and is_call(words, k)), None)
+    if clock is not None:
+        problem = (
+            f"{clock.text}() within {words[i].text}(...): each epoch would count its rows by its own clock, and keep "
+            "that for ever; compare outside of the aggregate, such as max(x) > current_timestamp(), or group by a "
+            "window(...) that is stored as rows"
+        )
+        raise clock.refuse(sql, problem)
 
 
 def _free(name: str, taken: set[str]) -> str:
