@@ -22,6 +22,8 @@ def query(sql: str) -> Query:
         "SELECT * FROM flights LEFT JOIN airports USING (origin)",
         "SELECT f.* FROM flights f LEFT SEMI JOIN airports a ON f.origin = a.iata",
         "SELECT f.* FROM flights f JOIN (SELECT hub, count(*) AS n FROM airports GROUP BY hub) a ON f.hub = a.hub",
+        "SELECT f.* FROM flights f JOIN (SELECT hub, count(*) AS n FROM airports "
+        "GROUP BY session_window(since, '1 hour'), ROLLUP(hub)) a ON f.hub = a.hub",
         "SELECT f.* FROM flights f JOIN (SELECT *, lead(since) OVER (PARTITION BY iata ORDER BY since) AS until "
         "FROM airports) a ON f.origin = a.iata AND f.date >= a.since AND f.date < a.until",
     ],

@@ -499,6 +499,17 @@ APART = {
         f"SELECT 1 FROM flights f JOIN others o ON {NEAR} GROUP BY §session_window(f.date, '1 hour')",
         "session_window(...) above a JOIN",
     ),
+    **{
+        f"sessions by {sets}": (
+            f"SELECT count(*) AS n FROM flights GROUP BY session_window(date, '1 hour'), §{sets}",
+            f"{sets.partition('(')[0].strip()} beside session_window(...): Spark cannot tell",
+        )
+        for sets in ("ROLLUP(k)", "CUBE(k, v)", "GROUPING SETS ((k), ())")
+    },
+    "sessions by their name beside sets": (
+        "SELECT session_window(date, '1 hour') AS w, count(*) AS n FROM flights GROUP BY w, §ROLLUP(k)",
+        "ROLLUP beside session_window(...)",
+    ),
     "distinct above sessions": (
         "SELECT §DISTINCT e FROM (SELECT session_window.end AS e FROM flights GROUP BY session_window(date, '1 hour'))",
         "DISTINCT above a session_window",

@@ -35,6 +35,21 @@ def check_places(shape: Shape) -> None:
             raise word.refuse(shape.sql, f"{word.name}(...) belongs in GROUP BY; {elsewhere}")
 
 
+_SETS: dict[type[exp.Expr], str] = {exp.Rollup: "ROLLUP", exp.Cube: "CUBE", exp.GroupingSets: "GROUPING SETS"}
+
+
+def _check_sets(shape: Shape, select: Select, spec: GroupSpec) -> None:
+    """Refuse grouping sets beside windows that merge: with them, Spark 4.2 finds no end of a window in HAVING."""
+    items = select.node.args["group"].expressions if select.grouped and spec.merges else []
+    sets = next((_SETS[type(item)] for item in items if type(item) in _SETS), None)
+    if sets is not None:
+        problem = (
+            f"{sets} beside {spec.function}(...): Spark cannot tell with it which windows are final; group by plain "
+            "columns, with a SELECT for each set of columns and UNION ALL between them"
+        )
+        raise shape.at((sets.partition(" ")[0].lower(),), problem, select.number)
+
+
 def no_calls(shape: Shape, beside: str) -> None:
     """Refuse every window call of a query whose rows are in no windows of time."""
     for i, word in enumerate(shape.words):
@@ -60,6 +75,7 @@ def window_of(shape: Shape, select: Select, columns: Columns) -> tuple[exp.Anony
         if _meaning(shape, select, other) != _meaning(shape, select, call):
             raise _again(shape, select, f"a second, different {other.name.lower()}(...) {NOT_YET}")
     time = _event_time(shape, select, call, columns)
+    _check_sets(shape, select, spec)
     _check_names(shape, select, spec.function, columns)
     return call, spec, _reaching(shape, select, spec, time)
 
