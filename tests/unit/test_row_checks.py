@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from floodmark.core.sql import rowchecks
 from floodmark.core.sql.rowchecks import RowCheck, row_checks
 
 STREAMS = {"events": "at", "other": "at"}
@@ -77,6 +78,28 @@ def test_every_select_that_reads_a_stream_by_itself_counts_once() -> None:
         ("events", "n % 2 = 0"),
         ("events", "CAST(k AS INT)"),
         ("other", "n + 1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "alone"),
+    [
+        ("m::MAP<STRING, INT> AS m", "m::MAP<STRING, INT>"),
+        ("m::MAP<STRING, ARRAY<INT>> m", "m::MAP<STRING, ARRAY<INT>>"),
+        ("m::MAP<STRING, ARRAY<ARRAY<INT>>> IS NULL AS m", "m::MAP<STRING, ARRAY<ARRAY<INT>>> IS NULL"),
+        ("m::INT < n AS m", "m::INT < n"),
+        ("m::INT<3 AS m", "m::INT<3"),
+        ("CAST(m AS MAP<STRING, INT>) AS m", "CAST(m AS MAP<STRING, INT>)"),
+    ],
+)
+def test_a_comma_within_a_type_does_not_end_an_item(first: str, alone: str) -> None:
+    assert found(f"SELECT {first}, 1 / n AS x FROM events") == [("SELECT", alone, None), ("SELECT", "1 / n", None)]
+
+
+def test_a_list_whose_items_the_text_does_not_show_has_no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rowchecks, "_NESTING", ())
+    assert found("SELECT m::MAP<STRING, INT> AS m, 1 / n AS x FROM events WHERE 1 / n > 2") == [
+        ("WHERE", "1 / n > 2", None)
     ]
 
 

@@ -21,6 +21,8 @@ from floodmark.core.sql.words.lexis import Word, words_of
 _OF_SEVERAL = names.AGGREGATES | names.SORTABLE | names.GROUPING
 _JOINS = frozenset("join left right full inner cross semi anti natural on".split())
 _DEPTH = {"(": 1, "[": 1, ")": -1, "]": -1}
+_NESTED = {"<": 1, ">": -1, ">>": -2, ">>>": -3}  # in a type, such as MAP<STRING, ARRAY<INT>>
+_NESTING = ("array", "map", "struct")
 Span = tuple[int, int]  # start and end (exclusive), as indexes of words
 
 
@@ -153,11 +155,12 @@ class _SelectChecks:
             yield f"argument of {name}", span, only
 
     def _items(self) -> Iterator[Span]:
-        """The items of the select list, without aliases; a `*` is left out."""
+        """The items of the select list, without aliases; a `*` is left out. None where the text does not show them."""
         listed = self._clause("select")
         assert listed is not None
         start = listed[0] + 1 + (self._words[listed[0] + 1].name in ("distinct", "all"))
-        for (begin, end), node in zip(self._split((start, listed[1])), self._select.node.expressions, strict=True):
+        spans, nodes = list(self._split((start, listed[1]))), self._select.node.expressions
+        for (begin, end), node in zip(spans, nodes, strict=True) if len(spans) == len(nodes) else ():
             if node.is_star:
                 continue
             if isinstance(node, exp.Alias):
@@ -172,15 +175,23 @@ class _SelectChecks:
         return (found[0], found[-1] + 1) if found else None
 
     def _split(self, span: Span, *by: str) -> Iterator[Span]:
-        """The parts between separators (commas by default) that are outside of parentheses."""
-        start, depth = span[0], 0
+        """The parts between separators (commas by default) that are outside of parentheses and types."""
+        start, depth, nested = span[0], 0, 0
         for i in range(*span):
-            depth += _DEPTH.get(self._words[i].text, 0)
-            if self._words[i].name in (by or (",",)) and depth == 0:
+            text = self._words[i].text
+            depth += _DEPTH.get(text, 0)
+            if nested > 0 or self._opens_type(i):
+                nested += _NESTED.get(text, 0)
+            if self._words[i].name in (by or (",",)) and depth == 0 and nested <= 0:
                 yield start, i
                 start = i + 1
         if start < span[1]:
             yield start, span[1]
+
+    def _opens_type(self, i: int) -> bool:
+        """Whether the `<` of a type begins at word `i`, as in x::MAP<STRING, INT>; elsewhere it compares."""
+        before = self._words[max(0, i - 2) : i + 1]
+        return len(before) == 3 and (before[0].text, before[2].text) == ("::", "<") and before[1].name in _NESTING
 
     def _has(self, span: Span, *words: str) -> bool:
         return any(word.name in words for word in self._of(span))
