@@ -22,6 +22,10 @@ REFUSED = {
     "by an alias": (f"SELECT upper(k) AS k, max(v) FROM flights §{GROUP}", "expected columns in GROUP BY"),
     "by sets": (f"SELECT max(v) FROM flights §{GROUP.replace(', k', ', ROLLUP(k)')}", "expected columns in GROUP BY"),
     "by the event time": (f"SELECT max(v) FROM flights §{GROUP}, date", "no event time next to the window"),
+    "a key with the name of the parts' own column": (
+        f"SELECT max(v) AS m, §_epoch FROM (SELECT date, v, k AS _epoch FROM flights) {GROUP[:-3]}, _epoch",
+        "a column named _epoch",
+    ),
     "a join below": (
         f"SELECT max(v) FROM flights f JOIN others o ON date = ts §{GROUP.replace(', k', ', o.k')}",
         "found a JOIN or OVER",
@@ -58,6 +62,10 @@ def test_a_window_is_made_up_of_whole_slices(window: str, slice_: str) -> None:
     assert f"window(f.date, {slice_}" in found.partial
     assert found.keys == ("date", "k")
     assert found.time == "date"
+
+
+def test_a_key_counts_once_however_it_is_written() -> None:
+    assert slices_of(f"SELECT k, K AS j, max(v) AS m FROM flights {GROUP}, K", STREAMS).keys == ("date", "k")
 
 
 def test_results_are_merged_from_parts() -> None:

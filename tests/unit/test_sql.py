@@ -352,3 +352,33 @@ def test_totals_may_be_compared_with_the_clock_of_the_epoch_that_writes_them() -
     ).running
     assert running is not None
     assert running.merging.sql().startswith("SELECT k, max(max_0) > now() AS coming, now() AS at, sum(count_if_0) AS c")
+
+
+@pytest.mark.parametrize(
+    ("listed", "by", "outputs"),
+    [
+        ("k, K AS j", "k, K", ("k",)),
+        ("k AS j", "flights.k, k", ("j",)),
+        ("flights.k AS k", "k", ("k",)),
+        ("flights.K AS k", "k", ("k",)),
+    ],
+)
+def test_a_key_of_totals_counts_once_however_it_is_written(listed: str, by: str, outputs: tuple[str, ...]) -> None:
+    running = query(f"SELECT {listed}, count(*) AS n FROM flights GROUP BY {by}").running
+    assert running is not None
+    assert ([key.lower() for key in running.keys], running.outputs) == (["k"], outputs)
+
+
+def test_a_key_of_windows_of_rows_or_of_a_top_n_counts_once() -> None:
+    collected = query("SELECT k, max(v) AS m FROM flights GROUP BY count_window(2), k, K").collected
+    assert collected is not None
+    assert collected.keys == ("k",)
+    ranked = "SELECT *, row_number() OVER (PARTITION BY k, K ORDER BY v) AS n FROM flights"
+    top = query(f"SELECT * FROM ({ranked}) WHERE n = 1").top
+    assert top is not None
+    assert top.keys == ("k",)
+
+
+def test_the_name_of_the_totals_own_column_may_be_an_alias() -> None:
+    assert query("SELECT k, count(*) AS _epoch FROM flights GROUP BY k").running is not None
+    assert query("SELECT k, max(_epoch) AS _epoch FROM (SELECT k, v AS _epoch FROM flights) GROUP BY k").running

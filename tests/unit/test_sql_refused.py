@@ -527,6 +527,31 @@ def test_what_crosses_windows_or_has_no_bound(name: str) -> None:
     check(*APART[name])
 
 
+OWN_NAMES = {
+    "a key": (
+        "SELECT §_epoch, count(*) AS n FROM (SELECT k AS _epoch FROM flights) GROUP BY _epoch",
+        "a column named _e",
+    ),
+    "an alias that is read": (
+        "SELECT k, count(*) AS §_epoch, _Epoch + 1 AS n FROM flights GROUP BY k",
+        "a column named _epoch: partial aggregates have one of that name; give it another name",
+    ),
+    "the alias of another": (
+        "SELECT upper(k) AS k, count(*) AS n FROM flights §GROUP BY k",
+        "GROUP BY without a window: expected columns, found k",
+    ),
+    "the alias of a field": (
+        "SELECT s.k AS k, count(*) AS n FROM flights §GROUP BY k",
+        "GROUP BY without a window: expected columns, found k",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OWN_NAMES)
+def test_names_that_totals_cannot_tell_apart(name: str) -> None:
+    check(*OWN_NAMES[name])
+
+
 CLOCKED = {
     "a comparison": (
         "SELECT k, count_if(date > §current_timestamp()) AS n FROM flights GROUP BY k",

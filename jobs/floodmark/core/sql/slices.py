@@ -16,7 +16,7 @@ from sqlglot import exp
 from floodmark.core.sql.forms.relations import grid_root
 from floodmark.core.sql.forms.window import window_called
 from floodmark.core.sql.query import Query, analyse
-from floodmark.core.sql.state.partials import TOTALS, Aggregated, aggregated, grouping_column
+from floodmark.core.sql.state.partials import TOTALS, Aggregated, aggregated, each_once, grouping_column
 from floodmark.core.sql.tree.parse import parse
 from floodmark.core.sql.tree.shape import Select, Shape
 from floodmark.core.sql.windows import Grid, GroupSpec
@@ -54,7 +54,7 @@ def slices_of(sql: str, streams: Mapping[str, str | None], lookups: Collection[s
     if relation.uncut or len(source.reads) > 1:
         raise shape.at(("group",), "expected single rows below the GROUP BY, found a JOIN or OVER", source.number)
     call = next(call for item in _items(source) if (call := window_called(source, item)))
-    time, keys = call.expressions[0], list(_keys(shape, source, call.expressions[0]))
+    time, keys = call.expressions[0], each_once(_keys(shape, source, call.expressions[0]))
     slice_ = _slice(grid, time.sql("spark"))
     columns = [(key.name, key.sql("spark", comments=False)) for key in keys]
     by = [(time.name, f"{slice_}.start"), *columns]

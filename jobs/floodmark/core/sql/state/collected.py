@@ -17,7 +17,7 @@ from sqlglot import exp
 from floodmark.core.sql.forms.bounds import HIDDEN, prefix_of
 from floodmark.core.sql.forms.over import overs_of
 from floodmark.core.sql.forms.window import no_calls
-from floodmark.core.sql.state.partials import clause_of, grouping_column
+from floodmark.core.sql.state.partials import clause_of, each_once, grouping_column
 from floodmark.core.sql.tree.shape import Select, Shape, Source, Stream
 from floodmark.core.sql.words.function_names import COLLECTING
 from floodmark.core.sql.words.functions import closing, is_call
@@ -162,7 +162,7 @@ def collected_of(shape: Shape, root: Source) -> Collected | None:
     _check_calls(shape, calls)
     _check_alone(shape, root, called.name)
     window = _window(shape, calls[0])
-    keys = tuple(_keys(shape, root))
+    keys = tuple(key.name for key in each_once(_keys(shape, root)))
     return Collected(
         stream.name, root.reads[0].alias, called.name, window, keys, _read(shape, root), _final(shape, calls)
     )
@@ -220,7 +220,7 @@ def _refused(shape: Shape, called: Word, problem: str) -> SqlAt:
     return called.refuse(shape.sql, f"{called.name}(...): {problem}; {_FORMS[called.name]}")
 
 
-def _keys(shape: Shape, root: Select) -> Iterator[str]:
+def _keys(shape: Shape, root: Select) -> Iterator[exp.Column]:
     for item in root.node.args["group"].expressions:
         if isinstance(item, exp.Anonymous) and item.name.lower() in COLLECTING:
             continue
@@ -228,7 +228,7 @@ def _keys(shape: Shape, root: Select) -> Iterator[str]:
         if column is None:
             problem = f"GROUP BY a window of rows: expected columns of the stream next to it, found {item.sql('spark')}"
             raise shape.at(("group",), problem, root.number)
-        yield column.name
+        yield column
 
 
 def _read(shape: Shape, root: Select) -> str:

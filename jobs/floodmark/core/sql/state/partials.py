@@ -6,13 +6,14 @@ So an epoch adds the partial aggregates of its own rows and reads partial aggreg
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
 from floodmark.core.sql.forms.bounds import prefix_of
 from floodmark.core.sql.tree.columns import names_column
+from floodmark.core.sql.tree.grouping import outside_aggregates
 from floodmark.core.sql.tree.shape import Select, Shape
 from floodmark.core.sql.words import function_names as names
 from floodmark.core.sql.words.clock import CALLS as CLOCK_CALLS
@@ -21,6 +22,7 @@ from floodmark.core.sql.words.lexis import Word, place_of, quoted
 from floodmark.errors import SqlAt
 
 TOTALS = "_floodmark_totals"  # the view of partial aggregates that `final` reads
+_EPOCH = "_epoch"  # the column of the epoch, in rows of partial aggregates
 # Aggregate -> the aggregate that merges its values; each is its own partial.
 _MERGED_BY = {
     "sum": "sum", "count": "sum", "count_if": "sum", "min": "min", "max": "max", "any": "bool_or", "bool_or": "bool_or",
@@ -209,6 +211,7 @@ def aggregated(shape: Shape, grouped: Select, keys: Sequence[tuple[str, str]], g
     keys: the columns that the state is grouped by, and their SQL. group: a GROUP BY to use in place of the SELECT's
     own. Raises SqlAt for an aggregate whose partials cannot be merged.
     """
+    _check_names(shape, grouped, [name for name, _ in keys])
     calls = list(calls_of(shape, grouped, {name.lower() for name, _ in keys} | _twice(shape, grouped)))
     partials = tuple(partial for call in calls for partial in call.partials)
     named = [f"{sql} AS {quoted(name)}" for name, sql in keys]
@@ -225,6 +228,24 @@ def aggregated(shape: Shape, grouped: Select, keys: Sequence[tuple[str, str]], g
     )
 
 
+def _check_names(shape: Shape, grouped: Select, keys: Sequence[str]) -> None:
+    """Refuse a name that rows of partials have themselves, which would hide the rule's key or alias."""
+    having = grouped.node.args.get("having")
+    items = [*grouped.node.expressions, *([having.this] if having is not None else [])]
+    read = [column.name for item in items for column in outside_aggregates(item)]
+    if _EPOCH in {name.lower() for name in (*keys, *read)}:
+        problem = f"a column named {_EPOCH}: partial aggregates have one of that name; give it another name"
+        raise shape.at((_EPOCH,), problem, grouped.number)
+
+
+def each_once(columns: Iterable[exp.Column]) -> list[exp.Column]:
+    """The columns, without those whose name came before in any case of letters."""
+    found = dict[str, exp.Column]()
+    for column in columns:
+        found.setdefault(column.name.lower(), column)
+    return list(found.values())
+
+
 def _twice(shape: Shape, grouped: Select) -> set[str]:
     """The names that occur several times in the select list: an alias among them may be read by another item."""
     listed = Counter(word.name for word in shape.words if (word.select, word.clause) == (grouped.number, "select"))
@@ -232,10 +253,14 @@ def _twice(shape: Shape, grouped: Select) -> set[str]:
 
 
 def grouping_column(grouped: Select, item: exp.Expr) -> exp.Column | None:
-    """The input column that an item of the GROUP BY is; None for anything else, including an alias."""
+    """The input column that an item of the GROUP BY is; None for anything else, including the alias of another."""
+    relation = grouped.reads[0].alias
+    if not isinstance(item, exp.Column) or not names_column(item, relation):
+        return None
     aliases = {one.alias.lower(): one.this for one in grouped.node.expressions if isinstance(one, exp.Alias)}
-    hidden = isinstance(item, exp.Column) and not item.table and aliases.get(item.name.lower(), item) != item
-    return item if isinstance(item, exp.Column) and not hidden and names_column(item, grouped.reads[0].alias) else None
+    listed = item if item.table else aliases.get(item.name.lower(), item)
+    same = names_column(listed, relation) and listed.name.lower() == item.name.lower()
+    return item if same else None
 
 
 def over_streams(shape: Shape, grouped: Select, columns: Sequence[str], group: str | None = None) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from floodmark.core.sql.forms.window import HINT
-from floodmark.core.sql.state.partials import Aggregated, aggregated, grouping_column
+from floodmark.core.sql.state.partials import Aggregated, aggregated, each_once, grouping_column
 from floodmark.core.sql.tree.columns import names_column
 from floodmark.core.sql.tree.shape import Select, Shape, Source
 from floodmark.core.sql.words.functions import NOT_YET
@@ -28,7 +28,7 @@ def running_of(shape: Shape, root: Source) -> Running:
     """How a GROUP BY without a window folds. Raises SqlAt if it cannot."""
     grouped = shape.groups[-1]
     _check_alone(shape, grouped, root)
-    keys = [_key(shape, grouped, item) for item in grouped.node.args["group"].expressions]
+    keys = each_once(_key(shape, grouped, item) for item in grouped.node.args["group"].expressions)
     kept = aggregated(shape, grouped, [(key.name, key.sql("spark", comments=False)) for key in keys])
     return Running(**vars(kept), outputs=tuple(shown_as(grouped, key) for key in keys))
 

@@ -10,7 +10,7 @@ from sqlglot import exp
 from floodmark.core.sql.forms.bounds import HIDDEN, prefix_of
 from floodmark.core.sql.forms.over import check_places, overs_of
 from floodmark.core.sql.forms.window import no_calls
-from floodmark.core.sql.state.partials import clause_of
+from floodmark.core.sql.state.partials import clause_of, each_once
 from floodmark.core.sql.tree.columns import names_column
 from floodmark.core.sql.tree.shape import Select, Shape, Source, Stream
 from floodmark.core.sql.words.functions import closing
@@ -74,7 +74,7 @@ def top_of(shape: Shape, root: Select, ranking: Select) -> Top:
     place = _place(shape, ranking)
     rows = _limit(shape, root, place)
     _check_alone(shape, root, ranking)
-    keys = tuple(_keys(shape, ranking, over))
+    keys = tuple(key.name for key in each_once(_keys(shape, ranking, over)))
     outputs = tuple(_shown(root, key) for key in keys)
     return Top(stream.name, rows, keys, outputs, _shown(root, place), _ranked(shape, ranking))
 
@@ -132,7 +132,7 @@ def _stars(item: exp.Expr, relation: str, name: str) -> bool:
     return name.lower() not in {column.name.lower() for column in star.args.get("except_") or []}
 
 
-def _keys(shape: Shape, ranking: Select, over: exp.Window) -> Iterator[str]:
+def _keys(shape: Shape, ranking: Select, over: exp.Window) -> Iterator[exp.Column]:
     """The columns of the PARTITION BY, which the SELECT must pass on unchanged."""
     items, relation = ranking.node.expressions, ranking.reads[0].alias
     aliases = {item.alias.lower() for item in items if isinstance(item, exp.Alias)}
@@ -142,7 +142,7 @@ def _keys(shape: Shape, ranking: Select, over: exp.Window) -> Iterator[str]:
         passed = any(_names(item, relation, part.name) or _stars(item, relation, part.name) for item in items)
         if part.name.lower() in aliases or not passed:
             raise _at(shape, ranking, f"PARTITION BY {part.name}: expected {part.name} unchanged in the SELECT list")
-        yield part.name
+        yield part
 
 
 def _shown(root: Select, name: str) -> str | None:

@@ -40,7 +40,7 @@ def _ungrouped(select: exp.Select) -> exp.Column | None:
     places = [int(node.name) for node in group.expressions if isinstance(node, exp.Literal) and node.name.isdigit()]
     for place, item in enumerate(select.expressions, 1):
         grouped = place in places or (item.alias and item.alias.lower() in _names(group))
-        for column in () if grouped else _outside(item):
+        for column in () if grouped else outside_aggregates(item):
             if not named & {part.name.lower() for part in column.parts}:
                 return column
     return None
@@ -54,7 +54,7 @@ def _names(group: exp.Expr) -> set[str]:
     return {part.name.lower() for column in group.find_all(exp.Column) for part in column.parts}
 
 
-def _outside(node: exp.Expr) -> Iterator[exp.Column]:
+def outside_aggregates(node: exp.Expr) -> Iterator[exp.Column]:
     """The columns of an expression that are outside of aggregates."""
     if isinstance(node, _OWN) or (isinstance(node, exp.Func) and _function(node) in _OF_A_GROUP):
         return
@@ -63,4 +63,4 @@ def _outside(node: exp.Expr) -> Iterator[exp.Column]:
             yield node
         return
     for child in node.iter_expressions():
-        yield from _outside(child)
+        yield from outside_aggregates(child)
