@@ -13,12 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from support.audited import Made, rows_of_epoch, said
 
 from floodmark.audit.certificate import audit
 from floodmark.audit.content.keys import doubled
 from floodmark.audit.content.statistics import fits, misread, unbounded
 from floodmark.audit.evidence import File, TableLog
+from floodmark.ledger.forgetting import _in_checkpoint
 
 STRUCT = {"type": "struct", "fields": [{"name": "b", "type": "integer"}]}
 TYPES = {"id": "long", "s": STRUCT, "new": "string"}
@@ -212,6 +214,21 @@ def test_a_file_that_is_removed_under_another_spelling_stays_for_readers(made: M
     assert made.verdicts() == [
         ("broken", "by its entries the log does not have the file 1.parquet, but readers see it")
     ]
+
+
+def test_a_checkpoint_may_have_bounds_of_times_that_python_does_not_have(made: Made) -> None:
+    """As Spark repeats bounds: as columns, here of a time in the year 18029."""
+    DeltaTable(made.sink).create_checkpoint()
+    (file,) = (made.sink / "_delta_log").glob("*.checkpoint.parquet")
+    known = pq.ParquetFile(file).read()
+    add = known["add"].combine_chunks()
+    far = pa.array([506804601600000000] * len(add), pa.int64()).view(pa.timestamp("us", "UTC"))
+    parsed = pa.StructArray.from_arrays([pa.StructArray.from_arrays([far], ["t"])], ["minValues"])
+    names = [field.name for field in add.type]
+    more = pa.StructArray.from_arrays([*add.flatten(), parsed], [*names, "stats_parsed"], mask=add.is_null())
+    pq.write_table(known.set_column(known.column_names.index("add"), "add", more), file)
+    assert made.verdicts(deep=True) == []
+    assert {path for path, _ in _in_checkpoint(file)} == {"1.parquet", "2.parquet", "3.parquet"}
 
 
 def test_files_that_went_without_others_in_their_place_are_told_of_once(made: Made) -> None:

@@ -31,6 +31,12 @@ UNSUPPORTED = re.compile(r"Feature '.*' is not supported|Unsupported (table feat
 
 
 TRACKING = "delta.rowTracking.materialized"  # begins properties that name columns which OPTIMIZE writes
+# Of a checkpoint. Bounds that Spark repeats as columns, `stats_parsed`, may be times that Python does not have.
+READ = [
+    *(f"add.{name}" for name in ("path", "partitionValues", "size", "stats", "deletionVector")),
+    "metaData.configuration",
+    "sidecar",
+]
 LOOKS = 5  # at a table that gets commits meanwhile
 LEDGER_APP = "floodmark.ledger"  # app id under which each row of a ledger records its number
 
@@ -171,7 +177,7 @@ def _base(store: PyFileSystem, version: int, parts: list[str]) -> Base | None:
     files, owner = dict[tuple[str, str], File](), None
     for path in parts:
         with store.open_input_file(path) as file:
-            content = pq.ParquetFile(file).read(["add", "metaData", "sidecar"])
+            content = pq.ParquetFile(file).read(READ)
         if "sidecar" in content.column_names and content["sidecar"].null_count < content.num_rows:
             return None  # other files list the table's files
         files |= {one.key: one for one in (_file(add) for add in values_of(content["add"]) if add)}

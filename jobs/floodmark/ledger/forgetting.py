@@ -144,7 +144,7 @@ def _logged(log: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _in_checkpoint(place: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow.parquet as pq
 
-    for add in pq.ParquetFile(place).read(["add"])["add"].to_pylist():
+    for add in pq.ParquetFile(place).read(["add.path", "add.stats"])["add"].to_pylist():
         if add is not None:
             yield add["path"], json.loads(add.get("stats") or "{}")
 
