@@ -231,6 +231,61 @@ def test_a_checkpoint_may_have_bounds_of_times_that_python_does_not_have(made: M
     assert {path for path, _ in _in_checkpoint(file)} == {"1.parquet", "2.parquet", "3.parquet"}
 
 
+def compacted(made: Made, first: int, last: int, found: list[dict[str, Any]]) -> None:
+    """What some readers read in place of these entries."""
+    file = made.sink / "_delta_log" / f"{first:020}.{last:020}.compacted.json"
+    file.write_text("\n".join(map(json.dumps, found)))
+
+
+def all_of(made: Made, first: int, last: int) -> list[dict[str, Any]]:
+    found = [one for version in range(first, last + 1) for one in actions(made, version) if "commitInfo" not in one]
+    apps = [one for one in found if "txn" in one]
+    return [one for one in found if "txn" not in one] + apps[-1:]
+
+
+def a_file_less(found: list[dict[str, Any]]) -> None:
+    found.remove(next(one for one in found if "add" in one))
+
+
+def a_file_gone(found: list[dict[str, Any]]) -> None:
+    found.append(removed("3.parquet"))
+
+
+def other_bounds(found: list[dict[str, Any]]) -> None:
+    next(one for one in found if "add" in one)["add"]["stats"] = '{"numRecords": 2, "maxValues": {"id": 1}}'
+
+
+def another_version(found: list[dict[str, Any]]) -> None:
+    found[-1]["txn"]["version"] += 1
+
+
+def another_column(found: list[dict[str, Any]]) -> None:
+    found.append({"metaData": {"schemaString": "{}"}})
+
+
+@pytest.mark.parametrize("change", [None, a_file_less, a_file_gone, other_bounds, another_version, another_column])
+def test_a_file_that_stands_for_entries_says_what_they_say(made: Made, change: Callable[[Any], None] | None) -> None:
+    commit(made, 4, [removed("1.parquet", change=False), added(made.sink / "joined.parquet", rows_of_epoch(1))])
+    compacted(made, 0, 4, [one for one in all_of(made, 0, 4) if one.get("add", {}).get("path") != "1.parquet"])
+    found = all_of(made, 2, 4)
+    compacted(made, 2, 4, found)
+    assert made.verdicts() == []
+    if change is not None:
+        change(found)
+        compacted(made, 2, 4, found)
+        told = "the log's file that stands for versions 2 to 4 says something else than their entries"
+        assert made.verdicts() == [("broken", told)]
+
+
+def test_a_file_that_stands_for_entries_names_the_older_files_that_they_remove(made: Made) -> None:
+    commit(made, 4, [removed("1.parquet", change=False), added(made.sink / "joined.parquet", rows_of_epoch(1))])
+    compacted(made, 2, 4, [one for one in all_of(made, 2, 4) if "remove" not in one])
+    assert [verdict for verdict, _ in made.verdicts()] == ["broken"]
+    compacted(made, 1, 4, [one for one in all_of(made, 1, 4) if one.get("add", {}).get("path") != "1.parquet"])
+    (made.sink / "_delta_log" / f"{2:020}.{4:020}.compacted.json").unlink()
+    assert made.verdicts() == []
+
+
 def test_files_that_went_without_others_in_their_place_are_told_of_once(made: Made) -> None:
     commit(made, 4, [removed(f"{number}.parquet", change=False) for number in (1, 2, 3)])
     ((verdict, what),) = made.verdicts(deep=True)

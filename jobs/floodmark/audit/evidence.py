@@ -148,7 +148,8 @@ class LogEntry:
     """One commit in a table's log. `metadata`: the JSON object in its metadata, if there is one.
 
     `removed`: the files that it removes, as far as it lists them; `changes`: whether it says that it adds or removes
-    rows; `owner`: the ledger that owns the table from here on.
+    rows; `owner`: the ledger that owns the table from here on; `declared`: the table's columns,
+    partitions and properties, where it says them.
     """
 
     version: int
@@ -159,6 +160,7 @@ class LogEntry:
     removed: tuple[File, ...] = ()
     changes: bool = False
     owner: str | None = None
+    declared: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def files_with_rows(self) -> tuple[File, ...]:
@@ -186,6 +188,7 @@ class TableLog:
     its first entry. `version`: the newest, as readers see it. `readable`: else nothing is known of it, and that is
     told. `partitions`: columns by which it is partitioned. `shown`: the newest checkpoint, which readers believe, where
     it is newer than the first entry. `twice`: files of the newest version that the log has under two spellings.
+    `compacted`: entries that stand for those from one version to another, which some readers read in their place.
 
     Of a sink that is no Delta table: `moves`: rows that came and went, by entry; `held`: the digest of those that came,
     read back, None where some have gone since.
@@ -205,6 +208,7 @@ class TableLog:
     partitions: tuple[str, ...] | None = None
     shown: Base | None = None
     twice: tuple[str, ...] = ()
+    compacted: Mapping[tuple[int, int], LogEntry] = field(default_factory=dict)
     moves: Mapping[int, tuple[int, int]] | None = None
     held: Mapping[int, Mapping[str, Any] | None] = field(default_factory=dict)
 

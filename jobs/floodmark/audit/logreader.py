@@ -26,6 +26,7 @@ from floodmark.redaction import redacted
 FRAME = 8  # bytes around a deletion vector in its file: four of its size, four of its checksum
 Z85 = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
 ENTRY = re.compile(r"_delta_log/(\d{20})\.json$")
+COMPACTED = re.compile(r"_delta_log/(\d{20})\.(\d{20})\.compacted\.json$")
 CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet$")
 UNSUPPORTED = re.compile(r"Feature '.*' is not supported|Unsupported (table features|minimum reader)|catalog-managed")
 
@@ -133,6 +134,7 @@ def _read_table(address: str) -> TableLog:
         checkpoint=_checkpoint(store, (first - 1, first)) if first > 0 else None,
         shown=_checkpoint(store, range(table.version(), first, -1)),
         version=table.version(),
+        compacted=_compacted(store),
         twice=tuple(path for path, count in Counter(map(unquote, paths)).items() if count > 1),
         partitions=tuple(metadata.partition_columns),
     )
@@ -160,6 +162,17 @@ def _entries(store: PyFileSystem) -> Iterator[LogEntry]:
         if found:
             with store.open_input_file(info.path) as file:
                 yield _entry(int(found[1]), bytes(file.read()))
+
+
+def _compacted(store: PyFileSystem) -> dict[tuple[int, int], LogEntry]:
+    """By first and last version: what readers may read in place of these entries."""
+    found: dict[tuple[int, int], LogEntry] = {}
+    for info in store.get_file_info(FileSelector("_delta_log", recursive=False)):
+        named = COMPACTED.search(info.path)
+        if named:
+            with store.open_input_file(info.path) as file:
+                found[int(named[1]), int(named[2])] = _entry(int(named[2]), bytes(file.read()))
+    return found
 
 
 def _checkpoint(store: PyFileSystem, versions: Iterable[int]) -> Base | None:
@@ -200,7 +213,16 @@ def _entry(version: int, data: bytes) -> LogEntry:
         removed=tuple(map(_file, removes)),
         changes=any(action.get("dataChange", True) for action in (*adds, *removes)),
         owner=_first(actions, "metaData").get("configuration", {}).get("floodmark.owner"),
+        declared=_declared(_first(actions, "metaData")),
     )
+
+
+def _declared(metadata: dict[str, Any]) -> dict[str, Any]:
+    """What readers of rows go by; empty without metadata."""
+    if not metadata:
+        return {}
+    facts = {name: metadata.get(name) or None for name in ("partitionColumns", "configuration")}
+    return {"schema": json.loads(metadata.get("schemaString") or "null"), **facts}
 
 
 def _first(actions: list[dict[str, Any]], kind: str) -> dict[str, Any]:

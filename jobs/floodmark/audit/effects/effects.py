@@ -12,7 +12,7 @@ from floodmark.audit.effects.carried import carried, complete, complete_backfill
 from floodmark.audit.effects.findings import Findings
 from floodmark.audit.effects.ledgertables import Tables
 from floodmark.audit.effects.logs import absent, ascending, holes
-from floodmark.audit.effects.moves import Move, hidden, misshown
+from floodmark.audit.effects.moves import Move, hidden, miscompacted, misshown
 from floodmark.audit.effects.sinktables import PREFIX, tables_of
 from floodmark.audit.effects.undone import undone, unnamed
 from floodmark.audit.effects.unnamed import Unnamed
@@ -196,3 +196,4 @@ class Effects:
         replayed = self.tables.replayed(log)
         self.notes.findings += [Finding("broken", what, table=table) for what in hidden(log, replayed.files)]
         self.notes.findings += [Finding("broken", what, table=table) for what in misshown(log, replayed.then)]
+        self.notes.findings += [Finding("broken", what, table=table) for what in miscompacted(log)]

@@ -134,6 +134,34 @@ def misshown(log: TableLog, files: Files | None) -> Iterator[str]:
                 yield f"the checkpoint of version {log.shown.version} has the file {file.path} with {what}"
 
 
+def miscompacted(log: TableLog) -> Iterator[str]:
+    """Files that stand for several entries, of which readers take other files, or another table, than of these."""
+    for (first, last), whole in log.compacted.items():
+        entries = [entry for version in range(first, last + 1) if (entry := log.at(version)) is not None]
+        if len(entries) == last - first + 1 and not _stands_for(whole, entries):
+            yield f"the log's file that stands for versions {first} to {last} says something else than their entries"
+
+
+def _stands_for(whole: LogEntry, entries: list[LogEntry]) -> bool:
+    files: Files = {}
+    gone: set[tuple[str, str]] = set()  # of all removed files
+    older: set[tuple[str, str]] = set()  # of those from before the first entry, which have to be named
+    declared, apps = dict[str, Any](), dict[str, int]()
+    for entry in entries:
+        keys = {file.key for file in entry.removed}
+        older |= keys - files.keys() - gone
+        gone = (gone | keys) - {file.key for file in entry.added}
+        files = {key: file for key, file in files.items() if key not in keys} | {one.key: one for one in entry.added}
+        declared |= entry.declared
+        apps |= dict(entry.transactions)
+    told = {file.key for file in whole.removed}
+    return (
+        {one.key: one for one in whole.added} == files
+        and older - files.keys() <= told <= gone
+        and (whole.declared, dict(whole.transactions).items() <= apps.items()) == (declared, True)
+    )
+
+
 def unbalanced(entry: LogEntry, move: Move, version: int | None, may: Allowance) -> Problems:
     """Contradictions between a commit's files and its metadata. `version`: of the ledger's app; None: another writer's
     commit."""
