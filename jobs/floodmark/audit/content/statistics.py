@@ -20,7 +20,6 @@ from floodmark.audit.evidence import File, TableLog
 
 WHOLE = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
-PREFIX = 32  # characters that Delta keeps of a string's bounds
 SLACK = 1e-6  # of 32-bit floats
 ROUNDED = timedelta(milliseconds=1)
 ZONED_WELL = 1973  # before then, some zones have offsets with seconds, which texts omit
@@ -156,8 +155,6 @@ def _above(bound: Any, value: Any) -> bool:
 
 
 def _below(bound: Any, value: Any) -> bool:
-    if isinstance(value, str) and isinstance(bound, str) and len(bound) >= PREFIX and value.startswith(bound):
-        return False
     pair = _comparable(value, bound)
     return pair is not None and pair[0] > pair[1]
 
