@@ -73,6 +73,41 @@ def test_readers_must_find_a_files_columns_in_the_table(columns: dict[str, Any],
     assert list(misread(pa.table(columns), file, log)) == ([] if what is None else [f"the file 1.parquet {what}"])
 
 
+MAP = {"type": "map", "keyType": STRUCT, "valueType": {"type": "array", "elementType": STRUCT}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "value", "field"),
+    [
+        (pa.struct([("b", pa.int32()), ("c", pa.int32())]), STRUCT, {"b": 1, "c": 2}, "c"),
+        (pa.struct([("b", pa.int32()), ("c", pa.int32())]), STRUCT, {"b": 1, "c": None}, None),
+        (pa.struct([("b", pa.int32()), ("c", pa.int32())]), STRUCT, None, None),
+        (pa.struct([("B", pa.int32())]), STRUCT, {"B": 1}, None),
+        (pa.list_(pa.struct([("c", pa.int32())])), {"type": "array", "elementType": STRUCT}, [{"c": 1}], "element.c"),
+        (pa.list_(pa.struct([("c", pa.int32())])), {"type": "array", "elementType": STRUCT}, [], None),
+        (
+            pa.map_(pa.struct([("b", pa.int32())]), pa.list_(pa.struct([("c", pa.int32())]))),
+            MAP,
+            [({"b": 1}, [{"c": 1}])],
+            "value.element.c",
+        ),
+        (
+            pa.map_(pa.struct([("c", pa.int32())]), pa.list_(pa.struct([("b", pa.int32())]))),
+            MAP,
+            [({"c": 1}, [{"b": 1}])],
+            "key.c",
+        ),
+    ],
+)
+def test_readers_must_find_the_fields_of_a_column_too(
+    kind: pa.DataType, declared: Any, value: Any, field: str | None
+) -> None:
+    file, log = File("1.parquet", 9, 2), TableLog("t", "id", types={"s": declared})
+    found = list(misread(pa.table({"s": pa.array([value, None], kind)}), file, log))
+    said = f"the file 1.parquet has values in a field s.{field}, which the table does not have under that name"
+    assert found == ([] if field is None else [said])
+
+
 def test_a_file_has_values_of_the_tables_partitions() -> None:
     log = TableLog("t", "id", types=TYPES, partitions=("id",))
     (what,) = misread(pa.table({"new": ["x"]}), File("1.parquet", 9, 1), log)

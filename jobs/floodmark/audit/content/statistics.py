@@ -40,6 +40,28 @@ def _columns(rows: pa.Table, file: File, log: TableLog) -> Iterator[str]:
             yield f"values in a column {name}, which the table does not have under that name"
         elif column.null_count < len(column) and not fits(column.type, log.types[name]):
             yield f"a column {name} of type {column.type}, the table has it as {log.types[name]}"
+        elif name in log.types:
+            fields = (one for chunk in column.chunks for one in _unnamed(chunk, log.types[name]))
+            for field in dict.fromkeys(fields):
+                yield f"values in a field {name}.{field}, which the table does not have under that name"
+
+
+def _unnamed(values: pa.Array, declared: Any) -> Iterator[str]:
+    """Fields within a column that the table does not have, and that have values: readers see NULL there."""
+    if not isinstance(declared, Mapping):
+        return
+    if declared["type"] == "struct":
+        fields = {field["name"].lower(): field["type"] for field in declared["fields"]}
+        for name, inner in zip(values.type.names, values.flatten(), strict=True):
+            if name.lower() in fields:
+                yield from (f"{name}.{one}" for one in _unnamed(inner, fields[name.lower()]))
+            elif inner.null_count < len(inner):
+                yield name
+    elif declared["type"] == "array":
+        yield from (f"element.{one}" for one in _unnamed(values.flatten(), declared["elementType"]))
+    elif declared["type"] == "map":
+        yield from (f"key.{one}" for one in _unnamed(values.keys, declared["keyType"]))
+        yield from (f"value.{one}" for one in _unnamed(values.items, declared["valueType"]))
 
 
 def fits(kind: pa.DataType, declared: Any) -> bool:
