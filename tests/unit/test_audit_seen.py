@@ -16,10 +16,12 @@ import pytest
 from deltalake import DeltaTable
 from support.audited import Made, rows_of_epoch, said
 
+from floodmark.audit import logreader
 from floodmark.audit.certificate import audit
 from floodmark.audit.content.keys import doubled
 from floodmark.audit.content.statistics import fits, misread, unbounded
 from floodmark.audit.evidence import File, TableLog
+from floodmark.audit.logreader import LOOKS
 from floodmark.ledger.forgetting import _in_checkpoint
 
 STRUCT = {"type": "struct", "fields": [{"name": "b", "type": "integer"}]}
@@ -321,6 +323,28 @@ def test_a_file_that_stands_for_entries_names_the_older_files_that_they_remove(m
     compacted(made, 1, 4, [one for one in all_of(made, 1, 4) if one.get("add", {}).get("path") != "1.parquet"])
     (made.sink / "_delta_log" / f"{2:020}.{4:020}.compacted.json").unlink()
     assert made.verdicts() == []
+
+
+@pytest.mark.parametrize("times", [1, LOOKS])
+def test_an_entry_that_is_cleaned_up_while_the_log_is_read_breaks_nothing(
+    made: Made, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    looks, entries = list[str](), logreader._entries
+
+    def cleaned_up(store: Any) -> Any:
+        looks.append("look")
+        if len(looks) <= times:
+            raise FileNotFoundError("Object at location 00000000000000000001.json not found")
+        return entries(store)
+
+    monkeypatch.setattr(logreader, "_entries", cleaned_up)
+    if times < LOOKS:
+        assert logreader.read_table(str(made.sink)).last == 3
+    else:
+        with pytest.raises(logreader.Unreadable, match="gone when they were to be read") as told:
+            logreader.read_table(str(made.sink))
+        assert told.value.verdict == "unknown"
+    assert len(looks) == min(times + 1, LOOKS)
 
 
 def test_files_that_went_without_others_in_their_place_are_told_of_once(made: Made) -> None:

@@ -8,7 +8,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
@@ -62,6 +62,12 @@ class Unsupported(Unreadable):
     verdict = "unknown"
 
 
+class Moving(Unreadable):
+    """A table whose log is cleaned up while it is read."""
+
+    verdict = "unknown"
+
+
 @contextmanager
 def read_errors() -> Iterator[None]:
     """Raise Unreadable for every error of damaged files: delta-rs and Arrow's, plain exceptions and Rust's panics."""
@@ -101,12 +107,15 @@ def counted_in(address: str) -> int:
 
 def read_table(address: str) -> TableLog:
     """A table's log and folder, as of one version. Raises Unreadable."""
-    with read_errors():
-        for _ in range(LOOKS):
+    found = None
+    for _ in range(LOOKS):
+        with read_errors(), suppress(FileNotFoundError):  # of an entry that was cleaned up since it was listed
             found = _read_table(address)
-            if found.last <= found.version:
-                break  # else it has got a commit meanwhile, or a hole, and ends before that
-        return found
+        if found is not None and found.last <= found.version:
+            break  # else it has got a commit meanwhile, or a hole, and ends before that
+    if found is None:
+        raise Moving(f"{LOOKS} times, files of its log were gone when they were to be read; audit again")
+    return found
 
 
 def _read_table(address: str) -> TableLog:
