@@ -9,8 +9,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.flow import SCHEMA, Flow, event
+from typer.testing import CliRunner
 
-from floodmark.connectors.planning.rewrites import answered
+from floodmark.cli.app import app
+from floodmark.cli.commands import correct as cli_correct
+from floodmark.connectors.planning.rewrites import answered, deferred, rewrites
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit
@@ -77,3 +80,30 @@ def test_what_is_passed_over_needs_no_unread_input(
     drainer = Recording(flow.place, ledger, RunReport(rule.rule), print, None, None)
     drainer.drain_all(None, Planned(rule))  # type: ignore[arg-type]
     assert (drainer.drained, [*ledger.begun.deferred]) == (1, [*first[:-1]])
+
+
+class Asked:
+    """A run, which only says whether it is to give deferred rewrites up."""
+
+    gives_up: bool | None = None
+
+    def run(self, gives_up: bool) -> RunReport:
+        self.gives_up = gives_up
+        return RunReport("counted")
+
+
+@pytest.mark.parametrize(("stream", "gives_up"), [("others", False), (None, True)])
+def test_deferred_rewrites_are_given_up_only_where_no_stream_has_stopped(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch, stream: str | None, gives_up: bool
+) -> None:
+    rewrite(flow, "events")
+    ledger, asked = Ledger.open(flow.place.ledger, "by hand"), Asked()
+    found = rewrites(flow.rule(), flow.place, ledger.begun)
+    ledger.defer(deferred(flow.rule(), flow.place, ledger.begun, found))
+    if stream is not None:
+        rewrite(flow, stream)
+    monkeypatch.setattr(cli_correct, "with_spark", lambda rule, master, work, others=(): work(None))
+    monkeypatch.setattr(cli_correct, "_job", lambda session, rule, change: asked)
+    words = ["correct", flow.name, "--skip", "--yes", "--rules", str(flow.root / "rules"), "--home", str(flow.home)]
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, asked.gives_up) == (0, gives_up), done.output

@@ -45,12 +45,13 @@ def correct(
     A rule stops at a commit that removes or changes rows that it has read, unless its stream says `on_rewrite: correct`
     or `skip`. This command gives that answer once. The windows, or keys, of the rows that left and came are recomputed
     from the source as it is now, in the sinks and in the state; everything else stays. With `on_rewrite: correct` in
-    the file, each run does the same by itself; `--skip` then gives up a correction that cannot succeed.
+    the file, each run does the same by itself; `--skip` then gives up a correction that cannot succeed, if no other
+    stream has stopped the rule.
 
     Example: `floodmark correct departure_delays --dry-run --cascade`
     """
     from floodmark.cli.commands.rows import begun
-    from floodmark.connectors.planning.rewrites import answered
+    from floodmark.connectors.planning.rewrites import answered, stopped
     from floodmark.core.lifecycle.life import check_living
     from floodmark.core.lifecycle.zones import zoned
     from floodmark.ledger.home import Home
@@ -60,7 +61,9 @@ def correct(
     check_living(head, name)
     if skip and change.dry_run:
         raise Refused("expected --dry-run without --skip: what is passed over changes no result")
-    rule = answered(rule, Home(change.root, name), head, "skip" if skip else "correct")
+    place = Home(change.root, name)
+    gives_up = skip and not stopped(rule, place, head)  # else it answers those streams alone
+    rule = answered(rule, place, head, "skip" if skip else "correct")
     readers = rulechange.downstream([str(sink.address) for sink in rule.sinks if sink.address], change.rules, name)
     if not change.as_json and not cascade:
         readers.describe(*BECOMES)
@@ -77,7 +80,7 @@ def correct(
         return output.print_json(facts) if change.as_json else _say_expected(facts)
     if readers.folded:
         rulechange.confirm(change.yes, "correct asks for confirmation before it replaces rows that other rules read")
-    facts = _facts(name, with_spark(rule, master, lambda session: _job(session, rule, change).run(skip)))
+    facts = _facts(name, with_spark(rule, master, lambda session: _job(session, rule, change).run(gives_up)))
     return output.print_json(facts | {"downstream": readers.facts()}) if change.as_json else _say_done(facts)
 
 

@@ -78,13 +78,18 @@ def watermark_due(rule: Rule, head: Head) -> int | None:
     return due_watermark(rule, head)
 
 
+def stopped(rule: Rule, home: Home, head: Head) -> list[str]:
+    """The streams that were rewritten and say `stop`."""
+    return [name for name in unread(rule, home, head) if rule.streams[name].on_rewrite == "stop"]
+
+
 def answered(rule: Rule, home: Home, head: Head, answer: OnRewrite) -> Rule:
     """The rule as if its file gave this answer at each stream that was rewritten and says `stop`.
 
     Raises Refused where the answer is none for such a rule, and HistoryGone where it is none for such a commit.
     """
-    stopped = [name for name in unread(rule, home, head) if rule.streams[name].on_rewrite == "stop"]
-    answers = {name: rule.streams[name].model_copy(update={"on_rewrite": answer}) for name in stopped}
+    names = stopped(rule, home, head)
+    answers = {name: rule.streams[name].model_copy(update={"on_rewrite": answer}) for name in names}
     found = rule.model_copy(update={"streams": {**rule.streams, **answers}})
     for _, problem in check_rewrites(found):
         ways = f"start over with `floodmark reset {rule.rule}`"
