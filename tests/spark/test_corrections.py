@@ -11,7 +11,20 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 from pyspark.sql import SparkSession
-from support.corrected import CORRECT, FORMS, SIZE, SPANNED, at, aware, flow_of, proven, same_as_batch, sink, watermark
+from support.corrected import (
+    CORRECT,
+    FORMS,
+    SIZE,
+    SPANNED,
+    at,
+    aware,
+    flow_of,
+    newest_backfill,
+    proven,
+    same_as_batch,
+    sink,
+    watermark,
+)
 from support.crash import put_reach
 from support.flow import SLICED, TUMBLING, Flow, event, rows_of
 from support.oracle import ordered
@@ -408,6 +421,19 @@ def test_the_command_passes_over_what_is_not_to_count(
     assert "it reads the clock" in refused and "floodmark reset counted" in refused and "--skip" in refused
     assert "passed over version 1 (DELETE)" in said(flow, "--skip")
     assert sink(flow) == before
+    proven(flow)
+
+
+@pytest.mark.prove  # the counts: `unit/test_touched.py`
+def test_late_rows_that_left_the_source_are_not_restated(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, sinks=1, stream=CORRECT)
+    for rows in ([*FIRST, *MORE], [event(20, "z"), event(25, "z")]):
+        flow.arrive(rows)
+        run(spark, flow)
+    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE at < '2001-01-01T00:01:00Z'")
+    assert len(run(spark, flow).corrections) == 1
+    assert newest_backfill(flow).restated == {"events": 0}
+    same_as_batch(spark, flow)
     proven(flow)
 
 

@@ -701,6 +701,27 @@ def test_late_rows_that_an_expectation_drops_today_are_restated_all_the_same() -
     assert any("6 late rows were restated, more than" in finding.what for finding in more)
 
 
+def late_rows_doubted(world: World) -> bool:
+    return any("late rows were restated, more than" in finding.what for finding in world.findings())
+
+
+LEFT = {"s": {**ZERO, "read": 1, "folded": 1}}  # of the late rows one is there
+
+
+@pytest.mark.parametrize("how", ["a correction", "passed over"])
+def test_late_rows_may_have_left_a_source_that_was_rewritten(how: str) -> None:
+    """Ledgers count all that are in the late table."""
+    assert late_rows_doubted(with_backfill(counts=LEFT))
+    since, upto = (entry(at).split("\n")[2] for at in (3, 4))
+    followed = {"since": since, "upto": upto, "commits": ["version 3"], "left": DIGEST, "came": DIGEST}
+    for late, doubted in ((2, False), (3, True)):
+        rewrites = {"s": followed} if how == "a correction" else {}
+        world = with_backfill(counts=LEFT, restated={"s": late}, rewrites=rewrites, maxima={"s": 9})
+        if how == "passed over":
+            next(body for kind, _, _, body in world.bodies if kind == "intent")["skipped"] = {"s": ["version 1"]}
+        assert late_rows_doubted(world) is doubted
+
+
 def test_a_backfill_is_held_to_what_each_sink_takes_of_its_results() -> None:
     took = {f"sink/{SINK}": {"rows": 3, "high": "1", "low": "2", "floats": {}}}
     all_of_it = {"rows": 7, "high": "5", "low": "6", "floats": {}}

@@ -35,6 +35,7 @@ from floodmark.core.lifecycle.corrections import (
     of_sessions,
     parted,
     spanning,
+    still_there,
     still_valid,
     times_of,
     touched_interval,
@@ -42,7 +43,7 @@ from floodmark.core.lifecycle.corrections import (
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import Commit
+from floodmark.core.protocol.records.rows import Commit, Counts
 from floodmark.core.protocol.ticks import due_watermark
 from floodmark.core.rules.checks.recomputing import Scope
 from floodmark.core.rules.rule import Rule
@@ -399,6 +400,11 @@ def test_what_was_corrected_cannot_be_skipped_afterwards(tmp_path: Path) -> None
     check_keeps_corrections(rule_of(tmp_path), {"events"})
     with pytest.raises(RuleChanged, match=r"expected `on_rewrite: correct` or `stop` at stream events, found skip"):
         check_keeps_corrections(skipping, {"events"})
+
+
+def test_of_late_rows_no_more_are_restated_than_a_rewritten_source_holds() -> None:
+    counts = {"a": Counts(read=3, folded=2), "b": Counts(read=3, dropped=1, folded=1), "c": Counts()}
+    assert still_there({"a": 1, "b": 5, "c": 2}, counts) == {"a": 1, "b": 2, "c": 0}
 
 
 def commit(version: int, removes: bool) -> DataCommit:

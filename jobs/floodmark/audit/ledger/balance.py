@@ -47,7 +47,8 @@ def refilled(generation: Generation) -> Iterator[Finding]:
             whats: Iterable[str] = [f"it claims to have read as of epoch {upto}, but follows epoch {backfill.epoch}"]
         else:
             whats = chain(
-                _refilled(backfill, _statuses(generation, backfill), late_at[upto]),
+                _refilled(backfill, _statuses(generation, backfill)),
+                _restated(backfill, late_at[upto], _may_have_left(generation, backfill)),
                 looked_up(backfill, generation.epochs),
             )
         for what in whats:
@@ -76,7 +77,7 @@ def _statuses(generation: Generation, backfill: Backfill) -> list[Mapping[str, A
     return found[-1:] if backfill.rewrites and not backfill.is_deferred else found
 
 
-def _refilled(backfill: Backfill, ended: Sequence[Mapping[str, Any]], late: Mapping[str, int]) -> Iterator[str]:
+def _refilled(backfill: Backfill, ended: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     body = backfill.intent
     if backfill.rewrites and not backfill.is_deferred:
         yield from _behind_rewrites(backfill.rule["streams"], ended[-1], body)
@@ -87,9 +88,23 @@ def _refilled(backfill: Backfill, ended: Sequence[Mapping[str, Any]], late: Mapp
     yield from (what for _, what in _parts(body["counts"]))
     yield from misled(backfill.rule, body["counts"], dead=False)
     yield from misled_results(backfill.rule, body.get("expected", {}))
-    for name, rows in body["restated"].items():
-        counts = body["counts"][name]
-        if rows > min(late[name], counts["folded"] + counts.get("dropped", 0)):
+
+
+def _may_have_left(generation: Generation, backfill: Backfill) -> bool:
+    """Whether rows that were late may have left their sources before: by what was corrected, or passed over."""
+    return (
+        any(one.rewrites for one in generation.backfills if one.number <= backfill.number)
+        or any(one.after < backfill.number for one in generation.deferrals)
+        or any(one.intent.get("skipped") for one in generation.epochs if one.number <= backfill.epoch)
+    )
+
+
+def _restated(backfill: Backfill, late: Mapping[str, int], may_have_left: bool) -> Iterator[str]:
+    """Late rows that were restated, and that cannot be."""
+    for name, rows in backfill.intent["restated"].items():
+        counts = backfill.intent["counts"][name]
+        read = counts["folded"] + counts.get("dropped", 0)
+        if rows > late[name] or (rows > read and not may_have_left):
             yield f"stream {name}: {rows} late rows were restated, more than were late, or folded and dropped"
 
 

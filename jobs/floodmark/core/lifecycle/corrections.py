@@ -25,6 +25,7 @@ from floodmark.core.lifecycle.backfills import (
 )
 from floodmark.core.protocol.records.backfills import Gaps, Restated, Rewrite, Rewritten
 from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Counts
 from floodmark.core.rules.checks.recomputing import Scope, has_keys
 from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.timecolumn import time_column_of
@@ -187,6 +188,11 @@ def still_valid(rule: Rule, done: Restated, basis: Head, now: Head) -> bool | No
 
 def _was_final(rule: Rule, done: Restated, basis: Head) -> bool:
     return is_final(rule, done.high, basis.watermark)
+
+
+def still_there(late: Mapping[str, int], counts: Mapping[str, Counts]) -> dict[str, int]:
+    """How many of the late rows may be among those that a rewritten source still holds, by stream, at most."""
+    return {name: min(rows, counts[name].folded + counts[name].dropped) for name, rows in late.items()}
 
 
 def commits_of(rewrites: Iterable[Rewrite]) -> list[str]:

@@ -94,7 +94,7 @@ def computed(
         column="",
         shift=0,
         counts=of.counts,
-        restated=restated_rows(session, plan, home, head, span),
+        restated=restated_rows(past, span, of.counts),
         digests=of.digests,
         results=Digesting(plan.output).of(rows),
         taken={name: Digesting(one.schema).of(one) for name, one in each.items() if one is not rows},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 
@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from pyspark.sql.types import StructField, StructType
 
 from floodmark.connectors.ports.registry import sources
+from floodmark.core.lifecycle.corrections import still_there
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
@@ -280,12 +281,14 @@ def _with_dead(counts: Counts, dead: int) -> Counts:
     return counts.model_copy(update={"read": counts.read + dead, "dead": dead})
 
 
-def restated_rows(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> dict[str, int]:
-    """How many of the rows are in the late table."""
-    if not has_rows(home.late):
+def restated_rows(past: PastRows, span: Restated, counts: Mapping[str, Counts]) -> dict[str, int]:
+    """How many of the rows are in the late table. `counts`: of the rows that are there now."""
+    plan = past.plan
+    if not has_rows(past.home.late):
         return dict.fromkeys(plan.rule.streams, 0)
-    late = dead_rows(session, home.late).where(of_epochs(head, 1, span.upto))
-    return _by_stream(plan, quarantined_rows(plan, late).where(_within(span)))
+    late = dead_rows(past.session, past.home.late).where(of_epochs(past.head, 1, span.upto))
+    found = _by_stream(plan, quarantined_rows(plan, late).where(_within(span)))
+    return still_there(found, counts) if past.rewritten else found
 
 
 def reread(session: SparkSession, plan: Plan, home: Home, begun: Entry, end: Entry) -> DataFrame:
