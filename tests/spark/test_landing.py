@@ -25,7 +25,7 @@ from floodmark.core.protocol.crashpoints import LANDING_POINTS
 from floodmark.core.rules import kinds
 from floodmark.core.rules.rule import EpochLimits
 from floodmark.core.text.ddl import columns_of
-from floodmark.errors import HistoryGone, WrongColumn
+from floodmark.errors import HistoryGone, InputFault, WrongColumn
 from floodmark.spark.look.ahead import look_ahead
 from floodmark.spark.rule import landing
 from floodmark.spark.rule.forgetting import rehearse
@@ -332,6 +332,23 @@ def test_malformed_records_are_dead_when_they_are_folded(spark: SparkSession, pl
     dead = rows_of(flow.place.dead)
     assert len(dead) == 1 and dead[0]["_reason"].startswith("malformed record: ") and "broken" in dead[0]["_reason"]
     proven(flow)
+
+
+def test_a_record_on_which_the_rule_stops_is_not_landed(spark: SparkSession, place: Path) -> None:
+    flow = of_files(place)
+    flow.stream["files"]["schema"] = COLUMNS.replace("n BIGINT", "n INT")
+    (place / "in" / "0.json").write_text('{"at": "2001-01-01T00:00:00Z", "k": "a", "v": 1, "n": 5000000000}\n')
+    stops = r"stream events: malformed record: file 0.json.*Nothing of this copy was landed. Correct the `schema`"
+    for _ in range(2):
+        with pytest.raises(InputFault, match=stops):
+            run(spark, flow)
+        assert landed(flow) == []
+    flow.settings = {"on_error": "dead"}
+    assert [epoch.dead for epoch in run(spark, flow).epochs] == [1]
+    flow.settings = {}
+    reset(spark, flow)
+    with pytest.raises(InputFault, match=r"They were landed as malformed, which they stay\..*move the folder"):
+        run(spark, flow)
 
 
 @pytest.mark.prove

@@ -185,8 +185,9 @@ class Batch:
                 found = self._frame.where(f"_s = {i} AND _kind = {kind}")
                 row = found.withColumn("_reason", self._reason(name)).selectExpr(*self._own(name), "_reason").head()
                 assert row is not None
-                message = _unread if kind == UNREAD else _failing
-                raise InputFault(message(self._rule.rule, name, counts[kind], row.asDict()))
+                if kind == UNREAD:
+                    raise unread(self._rule, name, counts[kind], row["_reason"])
+                raise InputFault(_failing(self._rule.rule, name, counts[kind], row.asDict()))
 
     def earliest(self) -> int | None:
         """The smallest event time of a folded row, in microseconds; computed in a separate pass."""
@@ -257,12 +258,17 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
-def _unread(rule: str, stream: str, rows: int, row: dict[str, Any]) -> str:
+def unread(rule: Rule, stream: str, rows: int, reason: str, lands: bool = False) -> InputFault:
+    """For records that could not be read. `lands`: they are not landed yet, so they may still be read otherwise."""
     others = "" if rows == 1 else f" ({rows} such records)"
-    return (
-        f"rule {rule}, stream {stream}: {row['_reason']}{others}. Nothing of the epoch was written. Correct the "
-        "`schema` of the stream, or quarantine such records with `on_error: dead`"
-    )
+    ways = "Correct the `schema` of the stream, or quarantine such records with `on_error: dead`"
+    if rule.streams[stream].landing and not lands:
+        ways = (
+            "They were landed as malformed, which they stay. Quarantine them with `on_error: dead`; or correct the "
+            "stream, move the folder of its landing out of the home, and start over with `floodmark reset`"
+        )
+    nothing = "Nothing of this copy was landed" if lands else "Nothing of the epoch was written"
+    return InputFault(f"rule {rule.rule}, stream {stream}: {reason}{others}. {nothing}. {ways}")
 
 
 def _failing(rule: str, stream: str, rows: int, row: dict[str, Any]) -> str:

@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
 from floodmark.connectors.delta.landed import START, Landed
 from floodmark.connectors.planning.epochends import steps
 from floodmark.connectors.ports.registry import sources
-from floodmark.connectors.ports.source import Source
+from floodmark.connectors.ports.source import MALFORMED, Source
+from floodmark.core.lifecycle.replays import MALFORMED_RECORD
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.kinds import SourceCan, source_can
@@ -31,6 +32,7 @@ from floodmark.ledger.comparing import check_before_commit
 from floodmark.ledger.delta import tablelog, tables
 from floodmark.ledger.delta.syncing import sync_commit
 from floodmark.ledger.home import Home
+from floodmark.spark.read.batch import unread
 from floodmark.spark.read.typechanges import gained_fields, wrong_types
 from floodmark.spark.session.session import cores, rule_session
 from floodmark.spark.write import layouts, tablesink
@@ -149,7 +151,7 @@ class _Copying:
         recorded = tablelog.recorded_version(self._address, self._app) or 0
         if recorded != number - 1:
             raise self._fenced()
-        rows = at.write(frame)
+        rows = self._write(at, frame)
         check_before_commit(f"landing/{self._name}", at.moves(), at.expected_effect())
         reach(self._rule.rule, "landing.before", number)
         said = {"rows": rows, "since": since, "end": end, "log_sum": self._inner.log_sum(end), **at.facts()}
@@ -162,6 +164,20 @@ class _Copying:
         self._inner.landed(end)
         upto = self._inner.describe(end)
         return LandedReport(self._rule.rule, self._name, number, rows, upto, time.monotonic() - begun)
+
+    def _write(self, at: Appending, frame: DataFrame) -> int:
+        """Write the rows, and count malformed ones in the same pass, if the rule stops on them.
+
+        Raises InputFault if there are any: once landed, no corrected schema would reach them.
+        """
+        if self._rule.on_error != "fail" or MALFORMED not in frame.columns:
+            return at.write(frame)
+        seen = Observation()
+        rows = at.write(frame.observe(seen, F.count(MALFORMED).alias("rows"), F.max(MALFORMED).alias("one")))
+        found = seen.get
+        if found["rows"]:
+            raise unread(self._rule, self._name, found["rows"], f"{MALFORMED_RECORD}{found['one']}", lands=True)
+        return rows
 
     def _rows(self, since: str, end: str) -> DataFrame:
         """The rows of a range as the table has them, in few files. The table gains the columns that these rows have.
