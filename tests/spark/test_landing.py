@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.aged import age
 from support.crash import crash_at
-from support.flow import STATELESS, Flow, event, rows_of
+from support.flow import SCHEMA, STATELESS, Flow, event, rows_of
 from support.running import backfill, crash, reset, run
 from support.sourcekinds import OWN, add_own, own, write_json
 from typer.testing import CliRunner
@@ -349,6 +351,19 @@ def test_a_record_on_which_the_rule_stops_is_not_landed(spark: SparkSession, pla
     reset(spark, flow)
     with pytest.raises(InputFault, match=r"They were landed as malformed, which they stay\..*move the folder"):
         run(spark, flow)
+
+
+def test_a_landing_of_lines_goes_on_with_parquet(spark: SparkSession, place: Path) -> None:
+    flow = of_files(place)
+    add(flow, 0, 2)
+    run(spark, flow)
+    (place / "in" / "0.json").unlink()
+    pq.write_table(pa.Table.from_pylist(rows(2, 3), schema=SCHEMA), place / "in" / "1.parquet")
+    flow.stream["files"]["format"] = "parquet"
+    reset(spark, flow)
+    run(spark, flow)
+    assert numbers(flow) == [0, 1, 2]
+    proven(flow)
 
 
 @pytest.mark.prove

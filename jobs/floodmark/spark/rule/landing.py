@@ -91,7 +91,8 @@ def _check_fits(name: str, address: str, wanted: StructType) -> None:
     there = layouts.schema_of(address)
     given = {one.lower() for one in wanted.names}
     wrong = [f"{path}: landed as {known}, found {now}" for path, known, now in wrong_types(there, wanted)]
-    wrong += [f"{one}: landed, found none" for one in there.names if one.lower() not in given]
+    lacking = (one for one in there.names if one.lower() not in given and one != MALFORMED)
+    wrong += [f"{one}: landed, found none" for one in lacking]
     if wrong:
         raise WrongColumn(
             about(
