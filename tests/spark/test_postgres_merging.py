@@ -541,3 +541,15 @@ def test_a_recorded_replay_with_two_rows_of_a_key_is_passed(server: Server, plac
     done = rule.relays.ship()
     assert (done.code, "2 rows of 2 portions shipped" in done.said) == (0, True), done.said
     assert sorted(server.ask("SELECT k, n FROM twins")) == [("a", 2), ("b", 5), ("x", 0)]
+
+
+def test_rows_that_a_table_takes_one_by_one_and_not_together_stop_with_the_way_on(server: Server, place: Path) -> None:
+    server.run("CREATE TABLE moved (at timestamptz, k text, v double precision, n bigint UNIQUE, id serial)")
+    sink = {"postgres": {"connection": "shop", "table": "public.moved"}, "key": ["k"], "on_error": "dead"}
+    rule = Outboxed(place, sink, {"FLOODMARK_CONN_SHOP": server.uri})
+    rule.epoch([event(1, f"k{i:05}", n=i) for i in range(3000)])
+    assert rule.relays.ship().code == 0
+    server.run("ANALYZE moved")
+    rule.epoch([event(2, f"k{i:05}", n=i + 1) for i in range(2999, 2000, -1)])
+    done = rule.relays.ship()
+    assert (done.code, "DEFERRABLE INITIALLY DEFERRED" in done.said, ".." in done.said) == (3, True, False), done.said

@@ -94,7 +94,7 @@ def of_row(fault: psycopg.Error) -> str:
     """What the server says of a row, or of a part of a statement."""
     diag = fault.diag
     said = ", ".join(filter(None, (diag.message_primary, diag.message_detail, diag.context))).replace(".,", ",")
-    return said or str(fault)
+    return said.rstrip(".") or str(fault)
 
 
 def process_of(session: psycopg.Connection[Any]) -> int:

@@ -47,6 +47,12 @@ LOCK_WAIT = "5s"  # for the position's row, before the session that holds it is 
 PATIENCE = 120.0  # seconds to wait for a relay that works
 
 
+_TOGETHER = (
+    "It takes each of these rows by itself, and not all of them in one statement, so none was set aside. Have the "
+    "constraint checked at the end of the transaction (DEFERRABLE INITIALLY DEFERRED), or drop it; then ship again"
+)
+
+
 class PostgresTarget(Target):
     """One table. `options`: its place, and the name of the connection."""
 
@@ -160,6 +166,8 @@ class PostgresTarget(Target):
             merging = Merging(session, self._place, self._table, layout)
             sieve = Sieve(session, lambda one: self._perform(session, one, layout, merging))
             found += [sieve.refused(one) for one in operations]
+        if not any(found):
+            raise InputFault(f"{fault}. {_TOGETHER}") from fault
         return found
 
     def _take_turn(self, session: psycopg.Connection[Any], since: Position) -> None:
