@@ -10,13 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.flow import event
+from support.icehouse import Icehouse
 from support.outboxed import Outboxed
 from test_refused_rows import lines, own
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.connectors.ports.target import Operation
-from floodmark.connectors.relay.unfit import NESTED_TIME, TEXT, TIME, fit_rows, unfit_rows
+from floodmark.connectors.relay.unfit import NESTED_TIME, PYTHON_TIME, TEXT, TIME, fit_rows, unfit_rows
 from floodmark.core.relay.positions import Position
 from floodmark.core.text.ddl import columns_of
 from floodmark.errors import InputFault
@@ -81,6 +82,25 @@ def test_rows_that_no_target_holds_are_found_by_their_place(kind: str, array: pa
     assert unfit_rows(operation(array, array), columns) == said | later
     if not odd:
         assert [one.num_rows for one in fit_rows("a", operation(array, array), columns)] == [len(array)] * 2
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "DATE"])
+def test_a_target_may_hold_no_time_that_python_lacks(kind: str) -> None:
+    array = pa.array([FIRST - 1, FIRST, None, LAST, LAST + 1], pa.timestamp("us"))
+    array = array if kind == "TIMESTAMP" else days(-719_163, -719_162, None, 2_932_896, 2_932_897).flatten()
+    said = dict.fromkeys((0, len(array) - 1), f"column c: {PYTHON_TIME}")
+    assert unfit_rows(operation(array), columns_of(f"c {kind}"), near=True) == said
+    with pytest.raises(InputFault, match=PYTHON_TIME):
+        list(fit_rows("a", operation(array), columns_of(f"c {kind}"), near=True))
+
+
+def test_a_time_that_iceberg_lacks_keeps_no_other_row_from_it(place: Path) -> None:
+    house = Icehouse(place / "ice").made()
+    sink = {"iceberg": {"connection": "lake", "table": "shop.t"}, "on_error": "dead"}
+    rule = Outboxed(place, sink, {"FLOODMARK_CONN_LAKE": house.connection})
+    rule.epoch([event(1, n=2), {**event(1, n=3), "at": LAST + 1}])
+    assert rule.relays.ship().code == 0
+    assert ([one["n"] for one in house.rows("t")], rule.undelivered()) == ([2], [(3, 1, 3)])
 
 
 def test_the_first_of_them_is_named_by_its_number() -> None:

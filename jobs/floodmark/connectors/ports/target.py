@@ -79,11 +79,13 @@ class Target(Protocol):
 
     address: one text for the place, without a secret. holds_all: whether it holds each value of Spark's tables; rows
     with text that is not UTF-8 never come to one that does not, nor those with nested times that Python lacks.
+    python_times: whether it holds no time that Python lacks.
     one_by_one: whether it takes each portion by itself, so that several in one `apply` can end in the middle.
     """
 
     address: str
     holds_all: bool = False
+    python_times: bool = False
     one_by_one: bool = False
 
     def accept(self) -> None:

@@ -327,7 +327,7 @@ class Relay:
             since = now
             return [one for one in batch if one.position.seq > since.seq], since
         if fault.token:
-            tokens = [_token(one) for one in batch]
+            tokens = [one.token for one in batch]
             return batch[tokens.index(fault.token) :], since
         return batch, since
 
@@ -342,20 +342,22 @@ class Relay:
         self, fault: InputFault, operations: Sequence[Operation], since: Position
     ) -> Sequence[dict[int, str]]:
         """Those that no target holds; if there are none, those that this one cannot take."""
-        found = [] if self._target.holds_all else [unfit_rows(one, self._layout.columns) for one in operations]
+        columns, near = self._layout.columns, self._target.python_times
+        found = [] if self._target.holds_all else [unfit_rows(one, columns, near) for one in operations]
         return found if any(found) else self._target.refused(fault, operations, self._layout, since)
 
     def _operation(self, one: Portion) -> Operation:
         left_out = self._left_out(one)
         count = one.rows if self._layout.key else one.rows - len(left_out)
         rows, replaces = partial(self._rows, one, left_out), one.replaces and self._spelt(one.replaces)
-        return Operation(_token(one), one.position, one.empties, replaces, one.whole, count, rows, left_out)
+        return Operation(one.token, one.position, one.empties, replaces, one.whole, count, rows, left_out)
 
     def _fit(self, one: Operation) -> Operation:
         """With rows that stop at the first that the target cannot hold."""
         if self._target.holds_all:
             return one
-        return replace(one, rows=partial(fit_rows, self._target.address, one, self._layout.columns))
+        how = self._layout.columns, self._target.python_times
+        return replace(one, rows=partial(fit_rows, self._target.address, one, *how))
 
     def _spelt(self, replaced: Replaced) -> Replaced:
         """With the column as the target spells it: the SQL may have been edited since."""
@@ -391,9 +393,3 @@ def _alike(one: Sink, other: Sink) -> bool:
     """Whether two sinks of a kind differ by the name of their connection alone."""
     places = (str(sink.address).partition("://")[2].partition("/")[2] for sink in (one, other))
     return one.kind == other.kind and one.address != other.address and next(places) == next(places) != ""
-
-
-def _token(one: Portion) -> str:
-    """The same again for the same rows. After the home was restored from a backup, other rows have the same number, and
-    only the hash tells them from those that the target has got."""
-    return f"{one.position.ledger}/{one.position.seq}-{one.position.hash[:8]}"

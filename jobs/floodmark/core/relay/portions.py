@@ -64,6 +64,12 @@ class Portion:
     terms: Terms | None = None
 
     @property
+    def token(self) -> str:
+        """The same again for the same rows. After the home was restored from a backup, other rows have the same number,
+        and only the hash tells them from those that the target has got."""
+        return f"{self.position.ledger}/{self.position.seq}-{self.position.hash[:8]}"
+
+    @property
     def takes_away(self) -> bool:
         """Whether rows leave the target before its rows come."""
         return self.empties or self.replaces is not None

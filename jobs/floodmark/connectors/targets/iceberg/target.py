@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 class IcebergTarget(Target):
     """One table. `options`: its place, and the name of the connection."""
 
+    python_times = True
+
     def __init__(self, address: str, options: WrittenIceberg):
         self.address = address
         self._tables = Tables(options.connection, lambda problem: about_sink(address, problem))
