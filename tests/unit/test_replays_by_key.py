@@ -15,15 +15,17 @@ from support.flow import SCHEMA, event
 from support.outboxed import Outboxed
 from test_portions import SINK, at, begins, commit, ended
 from test_refused_rows import again, later
+from test_relay_terms import edited, retyped
 
 from floodmark.connectors.ports.target import Layout
-from floodmark.connectors.relay.contents import compared
+from floodmark.connectors.relay.contents import compared, spelt_as
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life, Redelivery
 from floodmark.core.relay.portions import portions
 from floodmark.core.relay.redeliveries import RefusedRow, older_twins, redelivering, still_due, whole_in
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import columns_of
+from floodmark.errors import WrongColumn
 from floodmark.ledger.ledger import LedgerReader
 
 FAR = 568_971_820_800_000_000  # the year 20000
@@ -184,6 +186,26 @@ def test_a_replay_of_a_corrections_row_is_recorded_as_one(tmp_path: Path) -> Non
     assert ledger is not None
     lives = [Life.model_validate_json(row.body).redelivery for row in ledger.since(0) if row.kind == "life"]
     assert [(one.rows, one.whole) for one in lives if one] == [(((3, 1),), False), (((5, 0),), True)]
+
+
+def test_a_replay_is_shipped_after_a_reset_that_drops_the_key(tmp_path: Path) -> None:
+    rule, path = odd(tmp_path, key=["k"], on_reset="keep")
+    rule.epoch([event(1, "a", n=1), event(1, "b", n=2)])
+    assert rule.relays.ship().code == 0
+    path.touch()
+    rule.ledger.live(Life(what="redelivered", redelivery=Redelivery(target=rule.name, rows=((3, 0),))))
+    edited(rule, "key")
+    retyped(rule, at="timestamp", k="string", v="double", n="long")
+    rule.begin()
+    done = rule.relays.ship()
+    assert (done.code, path.with_suffix(".rows").read_text()) == (0, "2\n1\n"), done.said
+
+
+def test_a_backfill_whose_column_a_reset_has_removed_is_refused_by_name() -> None:
+    columns = columns_of("Day DATE, n INT")
+    assert spelt_as("a", "day", columns) == "Day"
+    with pytest.raises(WrongColumn, match=r"expected column at, by whose interval .*found none.*on_reset: empty"):
+        spelt_as("a", "at", columns)
 
 
 def test_a_row_whose_values_python_lacks_keeps_no_other_from_its_replay(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from floodmark.connectors.relay.aside import Aside, newest_of
-from floodmark.connectors.relay.contents import check_fits, columns_in, columns_of, size_of, unlike
+from floodmark.connectors.relay.contents import check_fits, columns_in, columns_of, size_of, spelt_as, unlike
 from floodmark.connectors.relay.memory import Memory, recall
 from floodmark.core.lifecycle.freshness import lag_with
 from floodmark.core.protocol.places import PREFIX
@@ -206,6 +206,8 @@ def _check_rest(sink: Sink, home: Home, ledger: LedgerReader, schema: str) -> No
     for one in left:
         rows = aside.rows(one.again, now) if one.again else unlike(folder, one.commit, columns)
         check_fits(address, rows, columns)
+        if one.replaces is not None:
+            spelt_as(address, one.replaces.column, columns, "")
 
 
 def _pending_or_none(sink: Sink, folder: Path, ledger: LedgerReader) -> list[Portion]:

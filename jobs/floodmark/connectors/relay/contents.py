@@ -27,6 +27,10 @@ NO_RETRY = (
     ". No retry mends that. Give the column the earlier type in the SQL, and reset the rule; or write `on_reset: "
     "empty` at the sink, and reset it"
 )
+NAMED_AGAIN = (
+    ". No retry mends that. Name a column so again in the SQL, and reset the rule; or write `on_reset: empty` at the "
+    "sink, and reset it"
+)
 BATCH = 65_536  # rows in memory at a time
 _SPELT = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 _PLAIN = ("boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
@@ -118,6 +122,15 @@ def fitted(target: str, name: str, array: Any, kind: pa.DataType, advice: str = 
         problem = f"column {name} of rows from before a reset has another type, {array.type}, of which a value is no "
         problem += f"{kind} ({said}){advice}"
         raise WrongColumn(about_sink(target, problem)) from fault
+
+
+def spelt_as(target: str, column: str, columns: Sequence[Column], advice: str = NAMED_AGAIN) -> str:
+    """A column by which rows leave, as the target spells it. Raises WrongColumn if it is gone."""
+    for one in columns:
+        if one.name.lower() == column.lower():
+            return one.name
+    problem = f"expected column {column}, by whose interval a backfill replaces rows, found none of that name{advice}"
+    raise WrongColumn(about_sink(target, problem))
 
 
 def check_fits(target: str, batches: Iterator[pa.RecordBatch], columns: Sequence[Column]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.relay.aside import Aside, refusal_of
-from floodmark.connectors.relay.contents import columns_in, compared, rows_of, size_of, with_types, without
+from floodmark.connectors.relay.contents import columns_in, compared, rows_of, size_of, spelt_as, with_types, without
 from floodmark.connectors.relay.memory import (
     Lost,
     recall,
@@ -361,7 +361,7 @@ class Relay:
 
     def _spelt(self, replaced: Replaced) -> Replaced:
         """With the column as the target spells it: the SQL may have been edited since."""
-        return replace(replaced, column=_spelt(self._layout.columns)[replaced.column.lower()])
+        return replace(replaced, column=spelt_as(self._target.address, replaced.column, self._layout.columns))
 
     def _sent_of(self, one: Portion) -> int:
         return one.rows - len(self._left_out(one))
