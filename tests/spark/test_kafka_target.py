@@ -31,7 +31,7 @@ from support.running import reset, run
 from floodmark.connectors.ports.target import Layout
 from floodmark.connectors.sources.kafka.brokers import brokers
 from floodmark.connectors.targets.kafka.markers import PARTITIONS, TOPIC_ID
-from floodmark.connectors.targets.kafka.messages import ROW, Record
+from floodmark.connectors.targets.kafka.messages import LEDGER, ROW, Record
 from floodmark.connectors.targets.kafka.options import WrittenTopic
 from floodmark.connectors.targets.kafka.producing import ANSWER, Transactions
 from floodmark.connectors.targets.kafka.reading import Blocked, CommittedReader
@@ -296,7 +296,8 @@ def test_a_topic_that_was_made_anew_is_named_and_gets_all_again_on_demand(shop: 
         ship(3, "it was deleted and made anew")
 
     ship(0, "shipped")
-    noted = shop.marker().headers()
+    noted_by = shop.marker()
+    noted = noted_by.headers()
     assert [name for name, _ in noted] == [TOPIC_ID]
     shop.move()
     shop.broker.widen("rows", 3)
@@ -308,12 +309,32 @@ def test_a_topic_that_was_made_anew_is_named_and_gets_all_again_on_demand(shop: 
     ship(0, "shipped", "--resend")
     assert shop.rows("rows") == shop.expected(0)
     make_anew()
-    shop.broker.send("rows", [b"restored"], partition=0)
+    shop.broker.send("rows", [b"of another writer"], partition=0)
+    ship(0, "shipped", "--resend")
+    assert len(shop.records("rows")) == len(shop.expected(0)) + 1
+    make_anew()
+    ledger = json.loads(noted_by.value())["ledger"]
+    shop.broker.producer.produce("rows", b"restored", partition=0, headers={LEDGER: ledger})
+    assert shop.broker.producer.flush(10) == 0
     ship(0, "nothing new", "--resend")
     ship(0, "nothing new")
     shop.broker.delete("rows")
     ship(0, "shipped", "--resend")
     assert shop.rows("rows") == shop.expected(0)
+
+
+def test_a_resend_that_is_killed_before_its_position_sends_all_the_same(broker: Broker, place: Path) -> None:
+    sink = {"kafka": {"connection": "shop", "topic": "resent"}, "qos": 1}
+    rule = Outboxed(place, sink, {"FLOODMARK_CONN_SHOP": f"kafka://{broker.servers}"})
+    rule.epoch([event(1, n=1)] * 250_001)  # a transaction
+    rule.epoch([event(2, n=2)])
+    assert rule.relays.ship().code == 0
+    broker.delete("resent")
+    broker.create("resent", 1)
+    rule.relays.killed_at("relay.between", "--resend")
+    assert "was restored from a copy" in rule.relays.ship().said
+    assert rule.relays.ship("--resend").code == 0
+    assert {json.loads(one.value())["n"] for one in broker.records("resent")} == {1, 2}
 
 
 def test_a_record_that_is_too_large_is_named_soon(shop: Shop) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from floodmark.connectors.sources.python.rows import table_of
 from floodmark.connectors.targets.kafka.forms import FORMS, SCHEMA
 from floodmark.connectors.targets.kafka.leaving import keys_held
 from floodmark.connectors.targets.kafka.markers import difference
-from floodmark.connectors.targets.kafka.messages import keys_of, records_of, tombstones_of
+from floodmark.connectors.targets.kafka.messages import LEDGER, is_of, keys_of, records_of, tombstones_of
 from floodmark.connectors.targets.values.jsonvalues import json_lines, row_of
 from floodmark.connectors.targets.values.rowbatches import batches_of
 from floodmark.core.relay.portions import Replaced
@@ -145,10 +146,10 @@ def test_a_deletion_is_a_tombstone_and_headers_say_what_a_record_is() -> None:
 class Message:
     """As a consumer gives it."""
 
-    def __init__(self, key: str, value: bytes | None):
-        self._key, self._value = key.encode(), value
+    def __init__(self, key: str | None, value: bytes | None):
+        self._key, self._value = None if key is None else key.encode(), value
 
-    def key(self) -> bytes:
+    def key(self) -> bytes | None:
         return self._key
 
     def value(self) -> bytes | None:
@@ -169,6 +170,10 @@ def test_the_keys_of_an_interval_are_those_with_a_row_in_it() -> None:
     assert [key.decode() for key in keys_held(topic, interval) if key] == [keys[n] for n in (10, 19, 30, 12)]
     assert {one.key() for one in topic} - set(keys_held(topic, None)) == {keys[11].encode()}
     assert not keys_held([Message(keys[10], b"{}")], replace(interval, column="k"))
+
+
+def test_a_record_without_a_key_is_another_writers_and_gets_no_tombstone() -> None:
+    assert list(keys_held([Message(None, b"other"), Message("k", b"{}")], None)) == [b"k"]
 
 
 def test_the_rows_of_keys_leave_by_records_that_no_row_has() -> None:
@@ -329,3 +334,8 @@ def test_a_plan_tells_the_schema_of_avro_once_there_is_an_outbox(place: Path, ho
         assert json.dumps(sink["value_schema"]) in said
     else:
         assert "value_schema" not in sink
+
+
+def test_a_record_is_known_as_the_rules_by_its_header() -> None:
+    ours, other = (SimpleNamespace(headers=lambda found=found: found) for found in ([(LEDGER, b"l")], None))
+    assert (is_of("l", ours), is_of("m", ours), is_of("l", other)) == (True, False, False)

@@ -13,15 +13,18 @@ from typing import Any
 from floodmark.core.relay.portions import Replaced, micros_of
 
 
-def keys_held(messages: Iterable[Any], replaced: Replaced | None) -> dict[bytes | None, None]:
+def keys_held(messages: Iterable[Any], replaced: Replaced | None) -> dict[bytes, None]:
     """The keys with a row that is replaced, in their order; `replaced`: None for all rows.
 
     messages: all of the topic, each partition in its order. Where an interval is replaced, its column is one of the
-    key. So values are not read: older ones may have columns that the rule no longer has.
+    key. So values are not read: older ones may have columns that the rule no longer has. A record without a key is
+    another writer's, and a compacted topic takes no tombstone for it.
     """
-    found: dict[bytes | None, None] = {}
+    found: dict[bytes, None] = {}
     for message in messages:
         key = message.key()
+        if key is None:
+            continue
         if message.value() is None:
             found.pop(key, None)
         elif replaced is None or replaced.holds(_time_in(key, replaced.column)):
@@ -29,9 +32,9 @@ def keys_held(messages: Iterable[Any], replaced: Replaced | None) -> dict[bytes 
     return found
 
 
-def _time_in(key: bytes | None, column: str) -> int | None:
+def _time_in(key: bytes, column: str) -> int | None:
     """The time of a record by its key, which is a JSON object; None of another record."""
     try:
-        return micros_of(datetime.fromisoformat(json.loads(key or b"")[column]))
+        return micros_of(datetime.fromisoformat(json.loads(key)[column]))
     except (ValueError, KeyError, TypeError):
         return None

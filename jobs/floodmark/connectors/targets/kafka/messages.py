@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from floodmark.connectors.ports.target import Layout, Operation
 from floodmark.connectors.targets.kafka.forms import FORMS, Form
@@ -72,6 +72,11 @@ def tombstones_of(one: Operation, layout: Layout, keys: Iterable[bytes | None], 
     headers = _headers(one, layout, form)
     for number, key in enumerate(keys, one.count):
         yield Record(key, None, [*headers, _row(one, number)])
+
+
+def is_of(ledger: str, message: Any) -> bool:
+    """Whether a message that was read is a record of this ledger's rule."""
+    return (LEDGER, ledger.encode()) in (message.headers() or ())
 
 
 def _headers(one: Operation, layout: Layout, form: Form) -> list[tuple[str, bytes]]:

@@ -18,7 +18,7 @@ from floodmark.connectors.sources.kafka.offsets import Topic
 from floodmark.connectors.targets.kafka.forms import FORMS
 from floodmark.connectors.targets.kafka.leaving import keys_held
 from floodmark.connectors.targets.kafka.markers import LONG, Cluster, Mark, Markers, difference, id_of
-from floodmark.connectors.targets.kafka.messages import Record, records_of, tombstones_of
+from floodmark.connectors.targets.kafka.messages import Record, is_of, records_of, tombstones_of
 from floodmark.connectors.targets.kafka.producing import Transactions
 from floodmark.connectors.targets.kafka.reading import Blocked, CommittedReader
 from floodmark.connectors.targets.values.rowbatches import batches_of
@@ -119,19 +119,20 @@ class KafkaTarget(Target):
         return self._there()
 
     def _accepted(self, mark: Mark, found: Topic | None) -> Position:
-        """Of another topic than the one that was at `mark`: with records, it is as of then; without, it has nothing."""
+        """Of another topic than the one that was at `mark`: with records of the rule, it is as of then; without, it has
+        nothing."""
         topic = found or self._made()
-        if self._has_records(topic):
+        if self._has_records(topic, mark.position.ledger):
             return self._note(mark, topic)
         self._void = mark
         return Position(mark.position.ledger)
 
-    def _has_records(self, topic: Topic) -> bool:
-        """Those of a transaction that was taken back have offsets, too, and do not count."""
+    def _has_records(self, topic: Topic, ledger: str) -> bool:
+        """Those of a transaction that was taken back have offsets, too, and do not count; nor do other writers'."""
         self._fence()
         reader = self._reader(topic)
         try:
-            return next(reader.to_end(LONG), None) is not None
+            return any(is_of(ledger, message) for message in reader.to_end(LONG))
         finally:
             reader.close()
 
@@ -175,6 +176,8 @@ class KafkaTarget(Target):
         transactions = self._fence()
         self._check(since, topic)
         moved = None if upto == since else self._markers.record(Mark(upto, id_of(topic)))
+        if self._void is not None and moved is None:
+            self._begin_anew(topic, since)
         records = chain.from_iterable(self._records(one, layout) for one in operations)
         if operations and operations[0].takes_away:
             first, *others = operations
@@ -189,7 +192,14 @@ class KafkaTarget(Target):
             self._transactions = None
             raise
 
-    def _held(self, one: Operation, layout: Layout, topic: Topic) -> dict[bytes | None, None]:
+    def _begin_anew(self, topic: Topic, since: Position) -> None:
+        """Note that the topic has nothing yet, before rows come without a position: else they would seem to be all."""
+        transactions = self._fence()
+        transactions.send(self._topic, (), self._markers.record(Mark(since, id_of(topic))))
+        transactions.commit()
+        self._void = None
+
+    def _held(self, one: Operation, layout: Layout, topic: Topic) -> dict[bytes, None]:
         """The keys of the rows that leave before the operation's rows come."""
         assert layout.key, "rows leave a topic by their key"
         reader = self._reader(topic)
@@ -201,10 +211,10 @@ class KafkaTarget(Target):
         finally:
             reader.close()
 
-    def _replacing(self, one: Operation, layout: Layout, held: dict[bytes | None, None]) -> Iterator[Record]:
+    def _replacing(self, one: Operation, layout: Layout, held: dict[bytes, None]) -> Iterator[Record]:
         """The records of its rows; then a tombstone for each key of `held` that has none of them."""
         for record in self._records(one, layout):
-            held.pop(record.key, None)
+            held.pop(record.key or b"", None)
             yield record
         yield from tombstones_of(one, layout, held, self._form)
 
