@@ -38,6 +38,23 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
+KAFKA: dict[str, Any] = {"connection": "shop", "topic": "t"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"kafka": KAFKA}, {"kafka": {**KAFKA, "format": "avro"}}),
+        ({"files": {"path": "/lake/out"}}, {"files": {"path": "/lake/out", "format": "json"}}),
+    ],
+)
+def test_a_target_has_one_format_until_a_reset(tmp_path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
+    one, other = ({"sql": STATELESS, "sinks": [how]} for how in (old, new))
+    with pytest.raises(RuleChanged, match="changed format of a sink; .*start a new generation"):
+        check_edit(rule(tmp_path, **one), rule(tmp_path, **other))
+    check_edit(rule(tmp_path, **one), rule(tmp_path, **one))
+
+
 @pytest.mark.parametrize(("field", "old", "new"), REFUSED, ids=[f"{i}-{one[0]}" for i, one in enumerate(REFUSED)])
 def test_what_state_or_sinks_would_not_fit_is_refused_by_its_name(
     tmp_path: Path, field: str, old: dict[str, Any], new: dict[str, Any]

@@ -139,10 +139,17 @@ def _sink_columns(old: Rule, new: Rule) -> Iterator[tuple[str, bool]]:
     """Changes in what sinks take of the results; existing rows were taken by the old rule."""
     pairs = [(sink, _known_sinks(new, only=old)[address]) for address, sink in _known_sinks(old, None).items()]
     yield "kind of a sink", any(one.kind != other.kind for one, other in pairs)
+    yield "format of a sink", any(_format(one) not in (None, _format(other)) for one, other in pairs)
     yield "where of a sink", any(one.where != other.where for one, other in pairs)
     yield "columns of a sink", any(_lower(one.columns) != _lower(_still(one, other)) for one, other in pairs)
     yield "partition_by of a sink", any(_lower(one.partition_by) != _lower(other.partition_by) for one, other in pairs)
     yield "epoch_columns of a sink", any(one.epoch_columns != other.epoch_columns for one, other in pairs)
+
+
+def _format(sink: Sink) -> str | None:
+    """How a target has its rows. None: it has one way alone, or an older version has not recorded it."""
+    found: str | None = sink.options.get("format")
+    return found
 
 
 def _still(old: Sink, new: Sink) -> tuple[str, ...]:
