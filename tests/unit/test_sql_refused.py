@@ -527,6 +527,29 @@ def test_what_crosses_windows_or_has_no_bound(name: str) -> None:
     check(*APART[name])
 
 
+@pytest.mark.parametrize(
+    ("after", "taken"),
+    [
+        ("", False),
+        (" GROUP BY k", False),
+        (" WHERE k > 0 GROUP BY k", False),
+        (" WHERE k IS NULL GROUP BY k", False),
+        (" s GROUP BY k", True),
+        (" AS s GROUP BY k", True),
+        (" WHERE flag GROUP BY k", True),
+        (" WHERE (k > 0) GROUP BY k", True),
+    ],
+)
+def test_a_stream_named_stream_where_spark_reads_a_keyword(after: str, taken: bool) -> None:
+    listed = "k, count(*) AS n" if "GROUP" in after else "k"
+    analyse(f"SELECT {listed} FROM `stream`{after}", {"stream": "at"})
+    if not taken:
+        analyse(f"SELECT {listed} FROM stream{after}", {"stream": "at"})
+        return
+    with pytest.raises(SqlAt, match="put the name in backquotes"):
+        analyse(f"SELECT {listed} FROM stream{after}", {"stream": "at"})
+
+
 OWN_NAMES = {
     "a key": (
         "SELECT §_epoch, count(*) AS n FROM (SELECT k AS _epoch FROM flights) GROUP BY _epoch",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -16,6 +16,7 @@ from floodmark.core.sql.tree.refusals import (
     SET_OPERATIONS,
 )
 from floodmark.core.sql.words.functions import NOT_YET
+from floodmark.core.sql.words.lexis import Word
 
 MAX_JOINS = 50  # each is compared with all others to find its bounds: seconds of work
 MAX_SELECTS = 2_000  # a WITH query counts once for each read, because it is checked and planned each time
@@ -244,6 +245,7 @@ class Shape(SqlText):
                 number,
             )
         name = table.name.lower()
+        self._no_keyword(table.this.meta["start"])
         if name in self._ctes:
             self._uses[name] += 1
             self._grow(self._sizes[name], number)
@@ -257,6 +259,13 @@ class Shape(SqlText):
         at = table.this.meta
         self.places.append((at["start"], at["end"] + 1, declared, bool(table.alias)))
         return Stream(declared)
+
+    def _no_keyword(self, start: int) -> None:
+        """Refuse a relation's name that Spark 4.2 takes for a keyword, and the word after it for the table."""
+        at = next((i for i, word in enumerate(self.words) if word.start == start), None)
+        if at is not None and _is_keyword(self.words[at : at + 4]):
+            problem = "stream before another word: Spark reads it as a keyword; put the name in backquotes, `stream`"
+            raise self.words[at].refuse(self.sql, problem)
 
     def _grow(self, by: int, number: int) -> None:
         self._size += by
@@ -287,6 +296,16 @@ class Shape(SqlText):
                 arg, (("select",), f"this form of {node.key.upper()} ({arg}) is not allowed")
             )
             raise self.at(names, problem, number)
+
+
+def _is_keyword(words: Sequence[Word]) -> bool:
+    """Whether Spark reads the first of these words, a relation, as STREAM, and the next as the relation's name."""
+    name, after = words[0], words[1:]
+    if name.kind != "word" or name.name != "stream" or not after or after[0].kind not in ("word", "quoted"):
+        return False
+    if after[0].name == "where" and len(after) == 3 and after[1].text != "(":  # then only as WHERE alias
+        return after[2].text in (",", ")", ";") or after[2].name in ("group", "union")
+    return after[0].name not in ("group", "join", "on", "union")
 
 
 def _roots(node: exp.Select) -> Iterator[exp.Expr]:
