@@ -52,6 +52,13 @@ def test_a_broken_or_missing_file_is_an_error_whatever_a_cluster_says() -> None:
     assert {found[f"spark.sql.files.{name}"] for name in ("ignoreCorruptFiles", "ignoreMissingFiles")} == {"false"}
 
 
+def test_sql_means_the_same_whatever_a_cluster_says() -> None:
+    found = application_conf("1g", 4, {}, None)
+    assert (found["spark.sql.caseSensitive"], found["spark.sql.timestampType"]) == ("false", "TIMESTAMP_LTZ")
+    assert found["spark.sql.mapKeyDedupPolicy"] == "EXCEPTION"
+    assert found["spark.sql.parser.quotedRegexColumnNames"] == "false"
+
+
 def test_fast_start_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLOODMARK_FAST_START", "0")
     assert options(0) == []

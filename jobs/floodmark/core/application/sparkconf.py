@@ -99,6 +99,14 @@ def fast_start(backlog: int | None) -> str:
 # A missing or broken file is an error; with a cluster's own settings Spark might silently skip its rows.
 WHOLE_FILES = {"spark.sql.files.ignoreCorruptFiles": "false", "spark.sql.files.ignoreMissingFiles": "false"}
 
+# What a rule's SQL means: `validate` reads it by these defaults of Spark's, whatever a cluster's own settings say.
+MEANING = {
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+}
+
 # Before each commit, Floodmark checks how many rows its files hold.
 STATISTICS = {"spark.databricks.delta.stats.collect": "true"}
 
@@ -121,6 +129,7 @@ def static_conf(driver_memory: str, shuffle_partitions: int) -> dict[str, str]:
         "spark.sql.variable.substitute": "false",
         **WHOLE_FILES,
         **OLD_VERSIONS,
+        **MEANING,
         # Delta's own defaults (50 tasks for one small snapshot) cost seconds on every write.
         "spark.databricks.delta.snapshotPartitions": "1",
         # VACUUM's own two commits at each rewrite of state would add log entries that nothing syncs to disk.

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from floodmark import __version__
 from floodmark.core.application.sparkconf import (
     DELTA,
+    MEANING,
     OLD_VERSIONS,
     STATISTICS,
     WHOLE_FILES,
@@ -92,6 +93,7 @@ def rule_session(root: SparkSession, rule: Rule, zone: str, ansi: bool) -> Spark
         **WHOLE_FILES,
         **OLD_VERSIONS,
         **STATISTICS,
+        **MEANING,
     }
     for key, value in settings.items():
         if session.conf.isModifiable(key):
