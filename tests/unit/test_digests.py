@@ -23,6 +23,14 @@ def hashed(*values: bytes, seed: int = 0) -> list[str]:
     return [f"{value:016x}" for value in found.tolist()]
 
 
+@pytest.mark.parametrize("at_once", [1, 7, 20])
+def test_texts_of_one_length_are_hashed_in_portions(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    data, offsets = np.arange(60, dtype=np.uint8), np.array([0, 5, 10, 10, 15, 20, 60, 60])
+    whole = xxh64.of_bytes(data, offsets, xxh64.seeds(7))
+    monkeypatch.setattr(xxh64, "AT_ONCE", at_once)
+    assert (xxh64.of_bytes(data, offsets, xxh64.seeds(7)) == whole).all()
+
+
 def test_xxh64_gives_the_published_hashes() -> None:
     published = {b"": "ef46db3751d8e999", b"a": "d24ec4f1a98c6e5b", b"abc": "44bc2cf5ad770999"}
     assert hashed(*published) == list(published.values())

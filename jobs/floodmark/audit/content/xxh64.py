@@ -17,6 +17,7 @@ _P1, _P2, _P3, _P4, _P5 = (
     for prime in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
 )
 SEED = 42
+AT_ONCE = 1 << 22  # bytes: each takes eight while they are picked
 
 
 def seeds(count: int) -> Hashes:
@@ -36,8 +37,9 @@ def of_bytes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], seed: 
     lengths = np.diff(offsets)
     found = np.empty(len(lengths), np.uint64)
     for length in np.unique(lengths):
-        rows = np.flatnonzero(lengths == length)
-        found[rows] = _of_length(data, offsets[rows], int(length), seed[rows])
+        rows, step = np.flatnonzero(lengths == length), max(AT_ONCE // max(int(length), 1), 1)
+        for some in (rows[i : i + step] for i in range(0, len(rows), step)):
+            found[some] = _of_length(data, offsets[some], int(length), seed[some])
     return found
 
 

@@ -16,6 +16,7 @@ from floodmark.audit.ledger.named import SEAL
 
 Problems = Iterator[tuple[Literal["broken", "unknown"], str]]
 Files = dict[tuple[str, str], File]
+Paths = dict[str, Files]  # the same files, by path
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,15 @@ def replay_log(log: TableLog) -> LogReplay:
         return LogReplay({version: Move(*rows) for version, rows in log.moves.items()})
     base, found = log.base, LogReplay()
     found.files = None if base is None else dict(base.files)
+    paths: Paths = {}
+    for file in (found.files or {}).values():
+        paths.setdefault(file.path, {})[file.key] = file
     for entry in log.entries:
         if base is None or found.files is None or entry.version <= base.version:
             found.moves[entry.version] = _unfounded(entry)
         else:
-            found.faults[entry.version] = list(_odd(entry, found.files, log.types))
-            found.moves[entry.version] = _moved(entry, found.files)
+            found.faults[entry.version] = list(_odd(entry, found.files, paths, log.types))
+            found.moves[entry.version] = _moved(entry, found.files, paths)
             found.stay[entry.version] = len(found.files) - len({file.key for file in entry.added})
             if log.shown is not None and log.shown.version == entry.version:
                 found.then = dict(found.files)
@@ -76,10 +80,11 @@ def _unfounded(entry: LogEntry) -> Move:
     return Move(live_rows_of(entry.added), live_rows_of(entry.removed))
 
 
-def _odd(entry: LogEntry, files: Files, types: Mapping[str, Any]) -> Iterator[str]:
-    """Faults in how an entry adds files, whatever their rows are. `files`: those before it."""
+def _odd(entry: LogEntry, files: Files, paths: Paths, types: Mapping[str, Any]) -> Iterator[str]:
+    """Faults in how an entry adds files, whatever their rows are. `files`, `paths`: those before it."""
     gone = {file.key for file in entry.removed}
-    there = {file.path: file for key, file in files.items() if key not in gone}
+    before_it = (one for added in entry.added for one in paths.get(added.path, {}).values())
+    there = {file.path: file for file in before_it if file.key not in gone}
     fresh = [file.path for file in entry.added if file.path not in there]
     if fresh and not entry.changes and not gone & files.keys():
         yield f"a commit that claims to change no rows adds the file {fresh[0]}, and removes none"
@@ -104,11 +109,15 @@ def _unlike(one: File, other: File, types: Mapping[str, Any]) -> Iterator[str]:
         yield f"{other.rows} rows in place of {one.rows}"
 
 
-def _moved(entry: LogEntry, files: Files) -> Move:
-    """Apply an entry to `files`. An existing file may be added again, with other tags or statistics: no rows move."""
+def _moved(entry: LogEntry, files: Files, paths: Paths) -> Move:
+    """Apply an entry to `files` and `paths`. An existing file may be added again, with other tags or statistics: no rows move."""
     went = [files.pop(file.key) for file in entry.removed if file.key in files]
     came = {file.key: file for file in entry.added if file.key not in files}
     files |= {file.key: file for file in entry.added}
+    for file in entry.removed:
+        paths.get(file.path, {}).pop(file.key, None)
+    for file in entry.added:
+        paths.setdefault(file.path, {})[file.key] = file
     return Move(live_rows_of(came.values()), live_rows_of(went))
 
 
