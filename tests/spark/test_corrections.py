@@ -424,6 +424,24 @@ def test_the_command_passes_over_what_is_not_to_count(
     proven(flow)
 
 
+@pytest.mark.prove  # which streams count: `unit/test_touched.py`
+def test_a_backfill_reads_a_source_as_it_is_whose_dead_row_left_by_a_commit_that_was_passed_over(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_correct, "with_spark", lambda rule, master, work, others=(): work(spark))
+    flow = Flow(place, sinks=1, stream={"expect": {"good": {"check": "n <> 3", "on_fail": "dead"}}})
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    before = sink(flow)
+    delete(spark, flow.source)
+    said(flow, "--skip")
+    begin = int(at(0).timestamp()) * 1_000_000
+    found = backfill(spark, flow, begin, begin + 60_000_000)
+    assert [counts.dead for counts in found.intent.counts.values()] == [0]
+    assert sink(flow) == before
+    proven(flow)
+
+
 @pytest.mark.prove  # the counts: `unit/test_touched.py`
 def test_late_rows_that_left_the_source_are_not_restated(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sinks=1, stream=CORRECT)

@@ -31,6 +31,7 @@ from floodmark.core.lifecycle.corrections import (
     MOST_GAPS,
     check_correctable,
     grain_of,
+    has_passed_over,
     nothing_touched,
     of_sessions,
     parted,
@@ -400,6 +401,23 @@ def test_what_was_corrected_cannot_be_skipped_afterwards(tmp_path: Path) -> None
     check_keeps_corrections(rule_of(tmp_path), {"events"})
     with pytest.raises(RuleChanged, match=r"expected `on_rewrite: correct` or `stop` at stream events, found skip"):
         check_keeps_corrections(skipping, {"events"})
+
+
+@pytest.mark.parametrize(
+    ("how", "skipped", "found"),
+    [
+        ("stop", {"events": 1}, True),
+        ("correct", {"events": 1}, True),
+        ("skip", {"events": 1}, False),
+        ("stop", {}, False),
+    ],
+)
+def test_rows_may_have_left_by_commits_that_were_passed_over_once(
+    tmp_path: Path, how: str, skipped: dict[str, int], found: bool
+) -> None:
+    """A stream that says skip reads the removed rows all the same."""
+    rule = rule_of(tmp_path, stream={"on_rewrite": how})
+    assert has_passed_over(rule, head(rule, skipped=skipped)) is found
 
 
 def test_of_late_rows_no_more_are_restated_than_a_rewritten_source_holds() -> None:

@@ -190,6 +190,11 @@ def _was_final(rule: Rule, done: Restated, basis: Head) -> bool:
     return is_final(rule, done.high, basis.watermark)
 
 
+def has_passed_over(rule: Rule, head: Head) -> bool:
+    """Whether a stream is read as it is now, although commits that remove rows were passed over once."""
+    return any(count and rule.streams[name].on_rewrite != "skip" for name, count in head.skipped.items())
+
+
 def still_there(late: Mapping[str, int], counts: Mapping[str, Counts]) -> dict[str, int]:
     """How many of the late rows may be among those that a rewritten source still holds, by stream, at most."""
     return {name: min(rows, counts[name].folded + counts[name].dropped) for name, rows in late.items()}

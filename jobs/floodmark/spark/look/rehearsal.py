@@ -45,7 +45,7 @@ def rehearse(
         place = Home(home, rule.rule)
         session, plan = analyse(root, rule, place, head)
         shape, clock = plan.fold.shape, int(time.time() * 1000)
-        with closing(PastRows(session, plan, place, head)) as past:
+        with closing(PastRows(session, plan, place, head, replaying=True)) as past:
             assert past.dead is not None
             frame = replayed(rule, shape, past.dead, head, wanted(head), clock * 1000)
             limits = Limits(rule.late_below(head.watermark), latest_times(rule, shape, clock))

@@ -168,7 +168,7 @@ class RuleRun:
             held.recover(go_on=False)
             session, plan = held.fit_to_go_on()
             replay = wanted(held.head)
-            with closing(PastRows(session, plan, self._home, held.head)) as past:
+            with closing(PastRows(session, plan, self._home, held.head, replaying=True)) as past:
                 left = past.dead is not None and replaying.count(past.dead, held.head, replay)
             if left:
                 held.drainer.drain(session, plan, only_open=True, replay=replay)

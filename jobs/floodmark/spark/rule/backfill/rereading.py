@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from pyspark.sql.types import StructField, StructType
 
 from floodmark.connectors.ports.registry import sources
-from floodmark.core.lifecycle.corrections import still_there
+from floodmark.core.lifecycle.corrections import has_passed_over, still_there
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
@@ -54,7 +54,8 @@ def within(plan: Plan, rows: DataFrame, span: Restated) -> DataFrame:
 class PastRows:
     """The rows that a generation's epochs up to the head's have read, in the rule's frame, as the sources hold them.
 
-    given: the plan of the rule. corrected: for a correction. held: frames that are persisted.
+    given: the plan of the rule. corrected: for a correction. replaying: for a replay, which also reads dead rows that
+    left by a commit that was passed over. held: frames that are persisted.
     """
 
     session: SparkSession
@@ -62,13 +63,15 @@ class PastRows:
     home: Home
     head: Head
     corrected: bool = False
+    replaying: bool = False
     held: list[DataFrame] = field(default_factory=list)
 
     @property
     def rewritten(self) -> bool:
         """Whether rows may have left a source since. Then what a replay made of a dead row that has left counts no
         more."""
-        return self.corrected or self.head.is_rewritten
+        passed_over = not self.replaying and has_passed_over(self.given.rule, self.head)
+        return self.corrected or self.head.is_rewritten or passed_over
 
     @cached_property
     def plan(self) -> Plan:

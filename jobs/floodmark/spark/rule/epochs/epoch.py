@@ -151,7 +151,7 @@ class EpochFolder:
         rule, clock = self._plan.rule, entry.clock_ms * 1000
         replay = self._intents.replay_of(entry)
         if replay is not None:
-            past = PastRows(self._session, self._plan, self._home, self.head)
+            past = PastRows(self._session, self._plan, self._home, self.head, replaying=True)
             held.callback(past.close)
             assert past.dead is not None
             return replayed(rule, shape, past.dead, self.head, replay, clock)
