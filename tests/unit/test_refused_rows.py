@@ -268,6 +268,17 @@ def test_a_drop_names_the_rows_that_a_target_has_not_got(place: Path) -> None:
     assert not rule.flow.place.path.exists()
 
 
+def test_a_reset_names_the_rows_that_a_removed_target_has_not_got(place: Path) -> None:
+    rule, _ = own(place, "Again", qos=1)
+    rule.epoch([event(1, n=5), event(1, n=6)])
+    kept = rule.command("reset", "refused", "--dry-run")
+    rule.flow.settings["sinks"] = [{"delta": str(place / "lake" / "other")}]
+    rule.flow.write_rule()
+    code, said = rule.command("reset", "refused", "--dry-run")
+    assert (code, "never shipped: target odd:Again has not got 2 rows of 1 epoch" in said) == (0, True), said
+    assert "never shipped" not in kept[1]
+
+
 @pytest.mark.parametrize("what", ["", "/_delta_log"])
 def test_a_rule_whose_outbox_is_gone_can_be_dropped(place: Path, what: str) -> None:
     rule, _ = own(place, "Again", qos=1)

@@ -44,6 +44,8 @@ def reset(
     readers = rulechange.downstream(_sinks(rule), change.rules, name)
     if not change.as_json:
         _announce(rule, head, keep_output)
+        for said in _never_shipped(rule, head, root):
+            output.say(f"  never shipped: {said}")
         readers.describe(*_becomes(keep_output))
     if change.dry_run:
         return output.print_json(_facts(rule, head, keep_output, readers) | {"done": False}) if change.as_json else None
@@ -103,6 +105,20 @@ def _announce(rule: Rule, head: Head, keep_output: bool) -> None:
         output.say(f"  kept: the rows of target {sink.label} (`on_reset: keep`); it gets all results a second time")
     if keep_output:
         output.say("  the sinks keep their rows and get all results a second time: at least once from then on")
+
+
+def _never_shipped(rule: Rule, head: Head, root: Path) -> list[str]:
+    """What targets have not got that the rule no longer has."""
+    from floodmark.core.rules.kinds import targets
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+    here = {sink.address for sink in rule.sinks}
+    gone = {sink.label for sink in targets(head.rule) if sink.address not in here}
+    home = Home(root, rule.rule)
+    reader = LedgerReader.load(home.ledger) if gone else None
+    found = {} if reader is None else rulechange.left_behind(head, home, reader)
+    return [said for target, said in found.items() if target in gone]
 
 
 def _with_name(table: str) -> str:
