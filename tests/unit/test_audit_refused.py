@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 from floodmark.audit.content.rowhash import digest
+from floodmark.audit.delivered.replay import _comparable
 from floodmark.audit.evidence import Finding, Row
 from floodmark.audit.ledger.forgets import Forget
 from floodmark.audit.logreader import read_table
@@ -231,6 +233,12 @@ def test_a_replay_says_whether_its_rows_take_their_keys_places(
     refuse(found, (3, 0, "a", 5))
     found.again((3, 0), **how)
     assert found.findings([held]) == []
+
+
+def test_nan_is_newer_than_infinity() -> None:
+    ranks = [_comparable(one) for one in (-math.inf, 1.5, math.inf, math.nan)]
+    assert sorted(ranks, reverse=True) == ranks[::-1]
+    assert ranks[2] < ranks[3] == _comparable(float("nan"))
 
 
 def test_a_refused_row_that_its_outbox_has_not_is_told(tmp_path: Path) -> None:

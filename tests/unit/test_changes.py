@@ -50,7 +50,7 @@ KAFKA: dict[str, Any] = {"connection": "shop", "topic": "t"}
 )
 def test_a_target_has_one_format_until_a_reset(tmp_path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     one, other = ({"sql": STATELESS, "sinks": [how]} for how in (old, new))
-    with pytest.raises(RuleChanged, match="changed format of a sink; .*start a new generation"):
+    with pytest.raises(RuleChanged, match=r"changed format of a sink; .*start a new generation"):
         check_edit(rule(tmp_path, **one), rule(tmp_path, **other))
     check_edit(rule(tmp_path, **one), rule(tmp_path, **one))
 

@@ -138,6 +138,6 @@ def _comparable(value: Any) -> Any:
         return tuple((one is not None, _comparable(one)) for one in value)
     if isinstance(value, str):
         return value.encode()
-    if isinstance(value, float) and np.isnan(value):
-        return np.inf
+    if isinstance(value, float):
+        return (1, 0.0) if np.isnan(value) else (0, value)
     return value
