@@ -23,6 +23,8 @@ from floodmark.errors import RuleInvalid
 from floodmark_airflow import settings
 from floodmark_airflow.assets import asset
 from floodmark_airflow.dags.dag_factory import all_dags
+from floodmark_airflow.dags.upkeep import build_upkeep
+from floodmark_airflow.tasks.operators import RuleRunOperator
 
 CHECKOUT = Path(__file__).parents[2]
 DAGS = CHECKOUT / "dags"
@@ -148,6 +150,21 @@ def test_a_task_process_finds_the_dag_of_a_bad_file_beside_a_good_one_of_its_nam
     parsed = [dag.dag_id for dag in all_dags()]
     assert parsed[0] == "rule.one" and len(parsed) == 2
     assert [[dag.dag_id for dag in all_dags(wanted)] for wanted in parsed] == [[one] for one in parsed]
+
+
+def test_a_copy_that_is_not_sound_yet_takes_no_task_of_its_original_along(rules: Path) -> None:
+    write(rules, "one", group="g")
+    write(rules, "two", group="g")
+    copied = write(rules, "copied", sql="SELECT rand() AS r FROM events")
+    copied.write_text(copied.read_text().replace("${LAKE}/copied_out", "${LAKE}/one_out"))
+    assert "${LAKE}/one_out" in copied.read_text()
+    for wanted in (None, "rule.one"):
+        dags = {dag.dag_id: dag for dag in all_dags(wanted)}
+        assert isinstance(dags["rule.one"].get_task("run"), RuleRunOperator)
+    (group,) = all_dags("group.g")
+    assert [rule.rule for rule in group.get_task("run").rules] == ["one", "two"]
+    upkeep = build_upkeep()
+    assert upkeep is not None and sorted(upkeep.task_ids) == ["one", "two"]
 
 
 def test_a_missing_rules_folder_is_an_import_error(rules: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -598,6 +598,16 @@ def test_a_folder_of_rules(tmp_path: Path) -> None:
     assert "a rule named twice is in twice.yml, too" in str(bad["twice.yaml"])
 
 
+def test_a_rule_that_is_not_sound_takes_no_other_along_though_it_was_not_checked(tmp_path: Path) -> None:
+    (tmp_path / "delays.yaml").write_text(PLAIN)
+    copied = PLAIN.replace("rule: delays", "rule: copied")
+    for sql, sound in (("SELECT rand() AS r FROM flights", ["delays"]), ("SELECT * FROM flights", [])):
+        (tmp_path / "copied.yaml").write_text(with_line(copied, "SELECT * FROM flights", sql))
+        found = [load_rules(tmp_path, {}, checked) for checked in (None, lambda rule: rule.rule != "delays")]
+        assert [sorted(good) for good, _ in found] == [sound, sound], sql
+        assert str(found[0][1]) == str(found[1][1])
+
+
 @pytest.mark.parametrize(
     ("sink", "stream", "bad", "told"),
     [

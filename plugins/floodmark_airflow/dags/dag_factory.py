@@ -74,7 +74,7 @@ def load_catalog(wanted: str | None = None) -> Catalog:
     """Read the rules folder and build its DAGs. Raises Refused if there is no folder, but never for a file.
 
     `wanted`: the id of the only DAG to build; with a group's, also the DAGs of its rules. Other rules are read, but not
-    checked.
+    checked, unless files conflict.
     """
 
     def needless(rule: Rule) -> bool:

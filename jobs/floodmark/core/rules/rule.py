@@ -213,7 +213,8 @@ def load_rules(
 ) -> tuple[dict[str, Rule], dict[str, FloodmarkError]]:
     """All rules in a folder by name, and the errors of the others by file name.
 
-    If several rules have one name or one sink, all of them are refused, because the owner is unclear.
+    If several rules have one name or one sink, all of them are refused, because the owner is unclear. A rule that does
+    not pass the checks owns nothing.
     """
     found: dict[Path, Rule] = {}
     errors: dict[str, FloodmarkError] = {}
@@ -224,6 +225,8 @@ def load_rules(
         else:
             errors[legible(path.name)] = read
     clashes = conflicts(found)
+    if clashes and checked is not None:  # a rule that was not checked may be one that owns nothing
+        return load_rules(folder, env)
     errors.update({path.name: fault for path, fault in clashes.items()})
     return {rule.rule: rule for path, rule in found.items() if path not in clashes}, errors
 
