@@ -15,6 +15,7 @@ from test_dags import write
 from test_operations import begun_anew, dead_rows, execute, replayed, rule
 from test_operator import spark_submit, was_started
 
+from floodmark.core.protocol.records.rows import Row
 from floodmark.core.rules.rule import Rule, load_rule
 from floodmark_airflow.dags.dag_factory import build
 from floodmark_airflow.tries import Tries
@@ -37,11 +38,14 @@ class Task:
         return found
 
     def begin(self) -> None:
+        self._run.set_state("running")
         self._run.schedule_tis([self._ti], session=self._session)
         self._ti.set_state("running", session=self._session)
 
     def end(self, state: str) -> None:
+        """Also ends the run, as Airflow's scheduler does once its last task has ended."""
         self._ti.set_state(state, session=self._session)
+        self._run.set_state(state)
 
     def fail(self) -> str:
         """Its state, by which Airflow tries it again or does not."""
@@ -66,9 +70,17 @@ class Task:
     @property
     def first(self) -> tuple[int, int]:
         """The number of this try, and that of the first one since the last clear."""
+        return self._ti.try_number, self.tries.first
+
+    @property
+    def tries(self) -> Tries:
+        """Those since the last clear."""
         ti = self._ti
         given: Any = {"ti": ti, "dag_run": self._run, "run_id": self._run.run_id}
-        return ti.try_number, Tries.since_clear(given, ti.task.retries).first
+        return Tries.since_clear(given, ti.task.retries)
+
+    def run_since(self, at: datetime) -> None:
+        self._run.start_date = at
 
 
 @pytest.fixture
@@ -154,6 +166,22 @@ def test_a_try_is_one_of_its_own_though_the_file_says_fewer_retries_since(begun:
     task.begin()
     task.has_retries(3)
     assert task.first == (2, 2)
+
+
+def test_a_clear_of_a_run_that_has_ended_is_told_though_the_file_says_more_retries_since(
+    begun: Callable[[int], Task],
+) -> None:
+    task, now = begun(1), datetime.now(UTC)
+    row = Row(1, "life", 1, "", 0, 0, "m1.try1", (now - timedelta(minutes=5)).isoformat(), "{}", "")
+    task.run_since(now - timedelta(minutes=9))
+    task.begin()
+    assert task.tries.wrote(row)
+    task.end("success")
+    task.clear()
+    task.begin()
+    task.has_retries(5)
+    assert task.first == (2, 1), "by the numbers alone, it is a retry"
+    assert not task.tries.wrote(row)
 
 
 def test_the_same_of_a_task_without_retries(begun: Callable[[int], Task]) -> None:

@@ -212,6 +212,22 @@ def test_a_run_of_a_backfill_that_is_reprocessed_computes_its_interval_once_more
     assert (fake_path / "arguments").exists()
 
 
+def test_a_run_of_a_backfill_that_was_deleted_and_created_again_computes_its_interval_once_more(
+    rule: Rule, place: Path, fake_path: Path
+) -> None:
+    """Airflow gives it the name that the old one had."""
+    spark_submit(fake_path, "exit 0")
+    done_by(rule, place / "home", START + 7 * HOUR, START + 8 * HOUR, "b1.try1")
+    again, now = context(7), datetime.now(UTC)
+    again["ti"].try_number, again["dag_run"].start_date = 2, now
+    execute(rule, again)
+    assert not (fake_path / "arguments").exists(), "a retry of the run that has done it"
+    again["dag_run"].start_date = now + timedelta(minutes=2)
+    with pytest.raises(AirflowException, match="backfill ended, but the rule's ledger has none by this run"):
+        execute(rule, again)
+    assert (fake_path / "arguments").exists()
+
+
 def test_what_an_earlier_text_of_the_rule_has_computed_is_not_what_was_asked_for(
     rule: Rule, place: Path, fake_path: Path
 ) -> None:

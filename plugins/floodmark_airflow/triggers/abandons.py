@@ -24,5 +24,5 @@ class Abandon(Operation):
         return f"epoch {head.epoch + 1} of generation {head.generation} is taken back"
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
-        ended = [row.epoch for row in ledger_of(rule).rows if row.kind == "abandoned" and row.run in tries]
+        ended = [row.epoch for row in ledger_of(rule).rows if row.kind == "abandoned" and tries.wrote(row)]
         return f"epoch {ended[-1]} is abandoned; the next run reads its input again" if ended else None

@@ -149,8 +149,8 @@ class Backfill(Operation):
         """
         ledger = ledger_of(rule)
         rows = [row for row in ledger.rows if row.generation == ledger.begun.generation]
-        begun = [(row.run in tries, json.loads(row.body)) for row in rows if row.kind == "backfill"]
-        ended = {json.loads(row.body)["number"] for row in rows if row.kind == "backfilled" and row.run in tries}
+        begun = [(tries.wrote(row), json.loads(row.body)) for row in rows if row.kind == "backfill"]
+        ended = {json.loads(row.body)["number"] for row in rows if row.kind == "backfilled" and tries.wrote(row)}
         begin, end = self._starts(rule, ledger.begun)
         found = [
             one["number"]

@@ -216,5 +216,5 @@ def _skip_unless(due: Life | None, why: str) -> None:
 
 def _turned(rule: Rule, tries: Tries, what: str) -> bool:
     """Whether the ledger has a turn of this kind by one of these tries."""
-    rows = (row for row in ledger_of(rule).rows if row.kind == "life" and row.run in tries)
+    rows = (row for row in ledger_of(rule).rows if row.kind == "life" and tries.wrote(row))
     return any(json.loads(row.body)["what"] == what for row in rows)

@@ -30,5 +30,5 @@ class Reset(Operation):
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
         rows = ledger_of(rule).rows
-        begun = [row.generation for row in rows if (row.kind, row.epoch) == ("commit", 0) and row.run in tries]
+        begun = [row.generation for row in rows if (row.kind, row.epoch) == ("commit", 0) and tries.wrote(row)]
         return f"generation {begun[-1]} has started; the next run processes its input" if begun else None
