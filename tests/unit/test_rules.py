@@ -613,7 +613,13 @@ def test_a_rule_that_is_not_sound_takes_no_other_along_though_it_was_not_checked
     [
         ("/lake/out/inner", "/lake/b", ["a.yaml", "b.yaml"], "/lake/out/inner is inside /lake/out, sink of rule a"),
         ("file:/lake/", "/other/b", ["a.yaml", "b.yaml"], "file:/lake/ is around /lake/"),
-        ("/lake/flights/b", "/lake/b", ["b.yaml"], "inside /lake/flights, stream flights of rule a"),
+        ("/lake/flights/b", "/lake/b", ["a.yaml"], "found /lake/flights, which is around /lake/flights/b, sink"),
+        (
+            "/else/b",
+            "/lake",
+            ["b.yaml"],
+            "stream flights: expected a place that holds no sink of another rule, found /lake,",
+        ),
         ("/lake/other", "/lake/out/b", ["a.yaml"], "/lake/out is around /lake/out/b, stream flights of rule b"),
         ("/lake/output", "/lake/flights/b", [], ""),
         ("/lake/other", "/lake/out", [], ""),

@@ -60,8 +60,12 @@ def _from(place: str) -> Iterator[str]:
 
 
 def _faults(inner: _Table, outer: _Table) -> Iterator[tuple[Path, str]]:
-    """The faults of those of the two that are sinks: a reader cannot choose where others write. But a reader of files
-    can choose what it reads."""
+    """The faults of the two. A mistyped reader must not stop the rules whose sinks lie in what it names: it alone is
+    refused, also for files of another rule's target. It cannot choose where others write around what it reads."""
+    if inner.what == "sink" and outer.what != "sink":
+        if inner.place != outer.place:
+            yield outer.path, _around(inner, outer)
+        return
     if outer.what == "sink" and outer.is_folder and inner.what != "sink" and inner.is_folder:
         yield (
             inner.path,
@@ -77,3 +81,11 @@ def _faults(inner: _Table, outer: _Table) -> Iterator[tuple[Path, str]]:
                 f"sinks: {mine.address} is {how} {other.address}, {other.what} of rule {other.rule}: a table inside "
                 "another would lose its files to the other's clean-up; name a place outside it",
             )
+
+
+def _around(inner: _Table, outer: _Table) -> str:
+    return (
+        f"{outer.what}: expected a place that holds no sink of another rule, found {outer.address}, which is around "
+        f"{inner.address}, sink of rule {inner.rule}: a table inside another would lose its files to the other's "
+        "clean-up; name the table itself, or move the sink"
+    )
