@@ -338,6 +338,53 @@ def test_a_class_that_knows_its_tokens_knows_each_call(
         check_target(*given)
 
 
+HELD = """\
+class Own:
+    at, held = None, []
+
+    def position(self):
+        return Own.at
+
+    def apply(self, batch, token, since, upto):
+        if Own.at != since and not LATE:
+            raise RuntimeError("another relay has moved the position")
+        Own.held = Own.held + (batch.to_pylist() if KEEPS else [])
+        if Own.at != since:
+            raise RuntimeError("another relay has moved the position")
+        Own.at = upto
+
+    def rows(self):
+        return [{name: row[name] for name in ("at", "k", "v", "n")} for row in Own.held]
+"""
+
+
+@pytest.mark.parametrize(
+    ("late", "keeps", "problem"),
+    [
+        (False, True, None),
+        (True, True, "expected 3 rows after a call with another `since`, which is to have no effect, found 6"),
+        (False, False, "expected 3 rows after apply(batch, token, None, upto), found 0"),
+    ],
+)
+def test_a_class_that_doubles_or_loses_rows_is_found(
+    late: bool, keeps: bool, problem: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = class_of("Own", HELD.replace("LATE", str(late)).replace("KEEPS", str(keeps)), tmp_path, monkeypatch)
+    if problem is None:
+        assert check_target(own, COLUMNS, ROWS).counted == 3
+        return
+    with pytest.raises(AssertionError) as fault:
+        check_target(own, COLUMNS, ROWS)
+    assert problem in str(fault.value)
+
+
+def test_with_a_key_a_class_has_one_row_for_each_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = HELD.replace("LATE", "False").replace("KEEPS", "True")
+    own = class_of("Own", text.replace("in Own.held]", "in {row['k']: row for row in Own.held}.values()]"), tmp_path,
+                   monkeypatch)  # fmt: skip
+    assert check_target(own, COLUMNS, [*ROWS, ROWS[0]], key=["k"]).counted == 3
+
+
 # --- Resets
 
 

@@ -70,7 +70,9 @@ class _Check:
 
     def again(self) -> CheckedTarget:
         batch = self._batch(1)
-        for author in (self._author, self._author, self._make()):
+        self._author.call("apply", batch, f"{LEDGER}/1")
+        self._expect_rows("after apply(batch, token)")
+        for author in (self._author, self._make()):
             author.call("apply", batch, f"{LEDGER}/1")
         counted = self._counted()
         if self._author.has("remove_between"):
@@ -87,8 +89,10 @@ class _Check:
         self._expect(None, "at the start: give the check an empty place")
         self._author.call("apply", self._batch(1), f"{LEDGER}/1", None, first)
         self._expect(first, "after apply(batch, token, None, upto)")
+        self._expect_rows("after apply(batch, token, None, upto)")
         self._late("apply", self._batch(2), f"{LEDGER}/2", None, second)
         self._expect(first, "after a call with another `since`, which is to have no effect")
+        self._expect_rows("after a call with another `since`, which is to have no effect")
         counted = self._counted()
         self._author.call("apply", no_rows(self._layout), f"{LEDGER}/3", first, third)
         self._expect(third, "after apply() with a batch without rows")
@@ -156,6 +160,12 @@ class _Check:
         for what, author in (("position()", self._author), ("position() of another object", self._make())):
             found = author.call("position")
             assert found == text, f"expected {what} to be {text!r} {when}, found {found!r}"
+
+    def _expect_rows(self, when: str) -> None:
+        """One for each row of the batch; with a key, one for each key."""
+        found, key = self._counted(), self._layout.key
+        expected = len({repr([row.get(name) for name in key]) for row in self._rows}) if key else len(self._rows)
+        assert found in (None, expected), f"expected {expected} rows {when}, found {found}"
 
     def _late(self, method: str, *given: Any) -> None:
         try:
