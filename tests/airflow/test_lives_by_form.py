@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from floodmark.cli.app import app
 from floodmark.core.protocol.records.rows import Counts, Life
 from floodmark.ledger.delta import tables
+from floodmark_airflow.triggers.lives import Drop
 
 pytestmark = pytest.mark.usefixtures("rules")
 STARTED = 'while [ "${1##*/}" != operate_rule.py ]; do shift; done\nexec '
@@ -90,6 +91,26 @@ def test_a_rename_is_believed_by_its_home(flow: Flow) -> None:
     assert Flow(flow.root, "two").ledger().id == before.id
     with pytest.raises(AirflowFailException, match="has not run yet"):
         execute(flow.rule(), operation="retire", confirm="one")
+
+
+def test_the_first_step_of_a_rename_is_taken_back_by_a_retry_too(flow: Flow, fake_path: Path) -> None:
+    lived(flow).live(Life(what="renamed", name="two"))
+    for tries in (2, 3):
+        execute(flow.rule(), tries, operation="rename", rename_to="one", confirm="one")
+        head = flow.ledger().head
+        assert head is not None and head.name == "one"
+    assert submitted(fake_path)[:2] == ["rename", "one"]
+
+
+def test_who_drops_all_is_told_that_the_next_run_begins_anew(flow: Flow, fake_path: Path) -> None:
+    lived(flow)
+    rule = flow.rule()
+    execute(rule, operation="retire", confirm="one")
+    said = "the next scheduled run begins anew"
+    with pytest.raises(AirflowFailException, match=said):
+        execute(rule, operation="drop", drop="all", confirm="other")
+    assert said in Drop(what="all", leave_others=False).preview(rule)
+    assert said not in Drop(what="state", leave_others=False).preview(rule)
 
 
 def test_a_drop_is_believed_by_what_is_gone(flow: Flow, fake_path: Path) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from floodmark_airflow.tries import Tries
 
 
+ANEW = "After `drop: all`, the next scheduled run begins anew: pause the DAG, or remove the rule's file, before"
+
+
 class OfRule(Operation):
     """Changes the rule as a whole, and no row of its sinks."""
 
@@ -109,10 +112,12 @@ class Rename(OfRule):
         return f"its home moves to {self.to}"
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
-        """Done once the home lies under the new name, whoever renamed it."""
+        """Done once the home lies under the new name, whoever renamed it. Taken back: once the name is the old one."""
         from floodmark.ledger.renaming import is_done
 
-        if self.to != rule.rule and not is_done(settings.home_folder(), rule.rule, self.to):
+        if self.to == rule.rule:
+            return None if renaming(head_of(rule), rule.rule, self.to) else f"its name is {self.to}, as before"
+        if not is_done(settings.home_folder(), rule.rule, self.to):
             return None
         return f"its home is that of {self.to}; rename the rule file, and `rule` in it, if that is not done"
 
@@ -133,7 +138,7 @@ class Drop(OfRule):
 
     name: ClassVar = "drop"
     about: ClassVar = "permanently remove what a retired rule owns"
-    confirm: ClassVar = "a drop permanently removes tables"
+    confirm: ClassVar = f"a drop permanently removes tables. {ANEW}"
     what: str = asks(Part("drop", "state tables, sinks, or all data of the rule, with its ledger"))
     leave_others: bool = asks(Flag("leave_others", "skip sinks that the rule doesn't own, instead of refusing"))
 
@@ -144,7 +149,7 @@ class Drop(OfRule):
         if self.what == "all" and not home.path.exists() and leftover_trash(home):
             return "continuing to remove its home"
         check_droppable(head_of(rule), rule.rule)
-        return f"dropping its {self.what}" if self.what != "all" else "dropping all of its data"
+        return f"dropping its {self.what}" if self.what != "all" else f"dropping all of its data. {ANEW}"
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
         from floodmark.ledger.dropping import leftover_trash
