@@ -443,3 +443,17 @@ def test_a_job_gets_airflows_connections_and_no_command_line_shows_them(monkeypa
     hook = RuleSubmitHook(env_vars={"FLOODMARK_HOME": "/there"}, secrets=found)
     assert "s3cret" not in " ".join(hook._build_spark_submit_command("job.py"))
     assert hook._env is not None and hook._env["FLOODMARK_CONN_LAKE"] == found["FLOODMARK_CONN_LAKE"]
+
+
+def test_a_connection_that_cannot_be_read_ends_the_task_for_good(
+    rules: Path, place: Path, fake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", "no connection")
+    arrive(place)
+    found = load_rule(write(rules, "one", sinks=[{"postgres": {"connection": "shop", "table": "t"}}]), os.environ)
+    spark_submit(fake_path, "exit 0")
+    task, given = build(found).get_task("run"), context()
+    task.render_template_fields(given)
+    with pytest.raises(AirflowFailException, match="connection shop: expected a URI"):
+        task.execute(given)
+    assert not was_started(fake_path)

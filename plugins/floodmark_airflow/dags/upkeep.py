@@ -14,7 +14,7 @@ from floodmark_airflow import settings
 from floodmark_airflow.dags.dag_factory import BACKOFF, BEGIN, TAG, owners
 from floodmark_airflow.naming import upkeep_id
 from floodmark_airflow.tasks.failures import on_failure
-from floodmark_airflow.tasks.operators import translated
+from floodmark_airflow.tasks.submit import translated
 from floodmark_airflow.tries import run_name
 from floodmark_airflow.triggers.forms import refuse_form
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from floodmark.core.rules.kinds import connections_of
-from floodmark.errors import FloodmarkError, exit_code, message
 from floodmark_airflow import settings
 from floodmark_airflow.assets import inputs
 from floodmark_airflow.tasks.steps import Steps
-from floodmark_airflow.tasks.submit import HOPELESS, SubmitOperator
+from floodmark_airflow.tasks.submit import SubmitOperator, translated
 from floodmark_airflow.tries import Tries
 from floodmark_airflow.triggers.forms import is_dry, operation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from airflow.sdk import Context
 
@@ -162,13 +160,3 @@ class BrokenRuleOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         raise AirflowFailException(f"{self.file}: {self.reason}")
-
-
-@contextmanager
-def translated() -> Iterator[None]:
-    """Translate errors of Floodmark, disks and stores into Airflow's: with retries, or without if no retry can help."""
-    try:
-        yield
-    except (FloodmarkError, OSError) as fault:
-        kind = AirflowFailException if exit_code(fault) in HOPELESS else AirflowException
-        raise kind(message(fault)).with_traceback(fault.__traceback__) from None  # the cause may hold secrets

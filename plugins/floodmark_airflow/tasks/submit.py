@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from floodmark.core.application import sparkconf
 from floodmark.core.application.failure import ending_in
-from floodmark.errors import Final, Refused
+from floodmark.errors import Final, FloodmarkError, Refused, exit_code, message
 from floodmark_airflow import settings
 from floodmark_airflow.lineage import tables
 from floodmark_airflow.tasks import connections as airflow_connections
@@ -160,9 +161,11 @@ class SubmitOperator(SparkSubmitOperator):
             super().on_kill()
 
     def _get_hook(self) -> RuleSubmitHook:
+        with translated():
+            secrets = airflow_connections.environment(self.connections)
         return RuleSubmitHook(
             env_vars={**environment(), **self.scratch},
-            secrets=airflow_connections.environment(self.connections),
+            secrets=secrets,
             conf=self.conf,
             conn_id=self._conn_id,
             jars=self.jars,
@@ -170,6 +173,16 @@ class SubmitOperator(SparkSubmitOperator):
             name=self.name,
             application_args=self.application_args,
         )
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Translate errors of Floodmark, disks and stores into Airflow's: with retries, or without if no retry can help."""
+    try:
+        yield
+    except (FloodmarkError, OSError) as fault:
+        kind = AirflowFailException if exit_code(fault) in HOPELESS else AirflowException
+        raise kind(message(fault)).with_traceback(fault.__traceback__) from None  # the cause may hold secrets
 
 
 def spark_connection() -> Connection | None:
