@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.ports.registry import sources
-from floodmark.core.lifecycle.corrections import check_correctable
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Deferred
 from floodmark.core.protocol.ticks import due_watermark
@@ -49,6 +48,8 @@ def rewrites(rule: Rule, home: Home, head: Head) -> dict[str, Rewrite]:
 def check_followed(rule: Rule, home: Home, head: Head) -> None:
     """Raise Refused where a run would correct rewrites, and the rule's progress does not let it."""
     if head.deferred or rewrites(rule, home, head):
+        from floodmark.core.lifecycle.corrections import check_correctable  # reads SQL, which an idle run need not
+
         check_correctable(rule, head)
 
 
