@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from floodmark.cli.commands import correct as cli_correct
 from floodmark.connectors.planning.rewrites import answered, deferred, rewrites
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.backfills import Rewrite
 from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.rules.rule import Rule
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.rule.epochs import draining
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import RunReport
+from floodmark.views import needs
 
 UNION = """SELECT window.start AS start, k, count(*) AS c
 FROM (SELECT at, k FROM events UNION ALL SELECT at, k FROM others) AS e GROUP BY window(at, '1 minute'), k"""
@@ -107,3 +110,22 @@ def test_deferred_rewrites_are_given_up_only_where_no_stream_has_stopped(
     words = ["correct", flow.name, "--skip", "--yes", "--rules", str(flow.root / "rules"), "--home", str(flow.home)]
     done = CliRunner().invoke(app, words)
     assert (done.exit_code, asked.gives_up) == (0, gives_up), done.output
+
+
+class Landed:
+    """A landing, which says from where on its rows are needed."""
+
+    def upkeep(self, line: str | None, keep_us: int | None) -> Any:
+        return line
+
+
+def test_landed_rows_stay_while_a_correction_waits(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads the rows of all streams again, from the start."""
+    monkeypatch.setattr(needs, "landings", lambda rule, place: {"others": Landed()})
+    monkeypatch.setattr(needs, "outboxes", lambda rule, place: [])
+    head = Ledger.open(flow.place.ledger, "by hand").begun
+    start, now = head.lines["others"], head.lines["others"] + " "
+    head = replace(head, entry=Entry(0, (head.lines["events"], now)))
+    waiting = Rewrite(since="", upto="", commits=())
+    for changed, line in ((head, now), (replace(head, deferred={"events": (waiting,)}), start)):
+        assert needs._landings(flow.rule(), flow.place, changed) == [line]

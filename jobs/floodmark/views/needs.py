@@ -10,7 +10,7 @@ from floodmark.connectors.backlog.landings import landings
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.relay.backlogs import outboxes
 from floodmark.core.lifecycle.cleanup import Need
-from floodmark.core.protocol.entry import NOWHERE
+from floodmark.core.protocol.entry import NOWHERE, Entry
 from floodmark.core.protocol.places import places_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.rule import Rule, Stream
@@ -54,8 +54,12 @@ def _of_landings(head: Head, place: Home) -> Iterator[tuple[str, Need]]:
 
 
 def _landings(text: Rule, place: Home, head: Head) -> list[LandedTable]:
-    """The landings and outboxes, with how long folded and shipped rows stay by the rule's present text."""
-    read = {} if head.rule.rebuild else head.lines_of(head.reads_from)
+    """The landings and outboxes, with how long folded and shipped rows stay by the rule's present text.
+
+    A correction that is yet to come reads all landed rows again.
+    """
+    begins = Entry.parse(head.begun_with.entry) if head.deferred else head.reads_from
+    read = {} if head.rule.rebuild else head.lines_of(begins)
     keeps = {name: one.landing.keep_us for name, one in text.streams.items() if one.landing}
     return [
         one.upkeep(line if (line := read.get(name, NOWHERE)) != NOWHERE else None, keeps.get(name))

@@ -276,7 +276,7 @@ class Landed(DeltaSource):
                 f"expected landed rows from version {DeltaOffset.parse(begin).version} of its landing on, found them "
                 f"from version {self.cut()} on: upkeep removed older ones, because the stream has `landing` with "
                 "`keep`. Give `keep` a longer time for what is to come; `floodmark reset` starts with the rows that "
-                "are left"
+                "are left. `floodmark correct RULE --skip` gives up a correction that needs them"
             )
 
     def whole(self, spark: SparkSession) -> DataFrame:
