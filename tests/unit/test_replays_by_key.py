@@ -25,7 +25,7 @@ from floodmark.core.relay.portions import portions
 from floodmark.core.relay.redeliveries import RefusedRow, older_twins, redelivering, still_due, whole_in
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import columns_of
-from floodmark.errors import WrongColumn
+from floodmark.errors import Refused, WrongColumn
 from floodmark.ledger.ledger import LedgerReader
 
 FAR = 568_971_820_800_000_000  # the year 20000
@@ -88,12 +88,19 @@ def test_of_two_refused_rows_the_one_that_comes_does_what_both_would_have_done(
 
 
 def test_rows_that_take_their_keys_places_are_replayed_by_a_row_of_the_ledger_that_says_so() -> None:
-    rows, head = [refused(2), refused(3, key="b", whole=True)], SimpleNamespace(seal=None, dropping=None)
+    rows, head = [refused(2), refused(3, key="b", whole=True)], SimpleNamespace(seal=None, dropping=None, backfill=None)
     plain, whole = redelivering(cast("Head", head), "r", SINK, rows)
     assert (plain.redelivery, whole.redelivery) == (
         Redelivery(target=SINK, rows=((2, 0),)), Redelivery(target=SINK, rows=((3, 0),), whole=True),
     )  # fmt: skip
     assert ("whole" in plain.model_dump_json(), redelivering(cast("Head", head), "r", SINK, [])) == (False, [])
+
+
+@pytest.mark.parametrize("unfinished", ["seal", "dropping", "backfill"])
+def test_no_row_is_replayed_in_the_middle_of_work_whose_end_a_relay_could_not_read(unfinished: str) -> None:
+    head = SimpleNamespace(**({"seal": None, "dropping": None, "backfill": None} | {unfinished: "begun"}))
+    with pytest.raises(Refused, match="expected a rule without an unfinished reset, drop, backfill or correction"):
+        redelivering(cast("Head", head), "r", SINK, [refused(2)])
 
 
 def test_the_ledger_says_of_a_portion_whether_its_rows_take_their_keys_places() -> None:
