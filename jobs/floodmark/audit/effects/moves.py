@@ -110,7 +110,10 @@ def _unlike(one: File, other: File, types: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _moved(entry: LogEntry, files: Files, paths: Paths) -> Move:
-    """Apply an entry to `files` and `paths`. An existing file may be added again, with other tags or statistics: no rows move."""
+    """Apply an entry to `files` and `paths`.
+
+    An existing file may be added again, with other tags or statistics: no rows move.
+    """
     went = [files.pop(file.key) for file in entry.removed if file.key in files]
     came = {file.key: file for file in entry.added if file.key not in files}
     files |= {file.key: file for file in entry.added}

@@ -110,8 +110,8 @@ def redelivering(head: Head, name: str, target: str, rows: Sequence[RefusedRow])
     their own. Raises Refused if the rule cannot have one now."""
     if head.seal is not None or head.dropping is not None or head.backfill is not None:
         raise Refused(
-            f"rule {name}: expected a rule without an unfinished reset, drop, backfill or correction, found one: finish "
-            f"it first, a backfill or a correction with `floodmark run {name}`, then try again"
+            f"rule {name}: expected a rule without an unfinished reset, drop, backfill or correction, found one: "
+            f"finish it first, a backfill or a correction with `floodmark run {name}`, then try again"
         )
     found = list[Life]()
     for whole in (False, True):
