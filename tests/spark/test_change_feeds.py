@@ -112,6 +112,22 @@ def test_a_killed_epoch_is_read_again_as_it_was(spark: SparkSession, flow: Flow,
     proven(flow)
 
 
+def test_columns_that_came_since_are_null_in_changes_from_before(spark: SparkSession, flow: Flow) -> None:
+    """With column mapping, Spark reads a feed with the columns of its last version."""
+    spark.sql(f"ALTER TABLE {at(flow)} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    flow.settings = {"epoch": {"max_files": 1}}
+    run(spark, flow)
+    first = newest(spark, flow)
+    spark.sql(f"DELETE FROM {at(flow)} WHERE n = 1")
+    assert crash(spark, flow, "sink0.after")
+    spark.sql(f"ALTER TABLE {at(flow)} ADD COLUMNS (w INT)")
+    spark.sql(f"DELETE FROM {at(flow)} WHERE n = 2")
+    run(spark, flow)
+    snapshot = Counter(("a", n, "insert", first) for n in (1, 2, 3))
+    assert folded(flow) == snapshot + Counter([("a", 1, "delete", first + 1), ("a", 2, "delete", first + 3)])
+    proven(flow)
+
+
 @pytest.mark.prove
 def test_ranges_join_on_in_any_split(spark: SparkSession, flow: Flow) -> None:
     run(spark, flow)

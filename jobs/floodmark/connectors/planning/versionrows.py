@@ -35,11 +35,9 @@ def rows_fed(spark: SparkSession, address: str, first: int, last: int) -> tuple[
     """The rows that left and came by some versions, from the table's change feed."""
     feed = spark.read.format("delta").option("readChangeFeed", True)
     rows = feed.option("startingVersion", first).option("endingVersion", last).load(address)
-    left = rows.where("_change_type IN ('delete', 'update_preimage')").select(
-        *map(quoted, _present(spark, address).columns)
-    )
-    came = rows.where("_change_type IN ('insert', 'update_postimage')").select(*map(quoted, left.columns))
-    return left, came
+    now = _present(spark, address).schema.toNullable()  # the feed of a table with column mapping may lack new columns
+    left = rows.where("_change_type IN ('delete', 'update_preimage')").to(now)
+    return left, rows.where("_change_type IN ('insert', 'update_postimage')").to(now)
 
 
 CHANGES = {"update_preimage": "update_before", "update_postimage": "update_after"}
@@ -48,6 +46,7 @@ CHANGES = {"update_preimage": "update_before", "update_postimage": "update_after
 def changes_of(spark: SparkSession, address: str, times: Mapping[int, int | None]) -> DataFrame:
     """The table's change feed over versions in a row, with when each was committed, in milliseconds.
 
+    With column mapping, Spark reads it with the columns of the last version: those that came since are null.
     The feed's own times are those of the log's files, which a copy of the table changes.
     """
     feed = spark.read.format("delta").option("readChangeFeed", True)
@@ -57,10 +56,8 @@ def changes_of(spark: SparkSession, address: str, times: Mapping[int, int | None
         kind = F.when(F.col("_change_type") == theirs, ours).otherwise(kind)
     at = F.create_map(*(F.lit(one) for pair in times.items() for one in pair))
     committed = F.timestamp_millis(F.element_at(at, F.col("_commit_version")).cast("bigint"))
-    own = (F.col(quoted(name)) for name in _present(spark, address).columns)
-    return rows.select(
-        *own, kind.alias("_change"), F.col("_commit_version").alias("_version"), committed.alias("_committed")
-    )
+    found = {"_change": kind, "_version": F.col("_commit_version"), "_committed": committed}
+    return rows.withColumns(found).to(no_changes(spark, address).schema)
 
 
 def inserted_at(spark: SparkSession, address: str, version: int, committed: int | None) -> DataFrame:
