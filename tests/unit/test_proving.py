@@ -50,7 +50,7 @@ from floodmark.proving.faultplan import (
     waves,
 )
 from floodmark.proving.judge import verdicts
-from floodmark.proving.judge.compared import Difference, as_rows, difference, rows_of
+from floodmark.proving.judge.compared import Difference, as_rows, difference, like_one_of, rows_of
 from floodmark.proving.judge.judging import Judged, Matrix
 from floodmark.proving.judge.verdicts import Check
 from floodmark.proving.page import page
@@ -319,6 +319,12 @@ def test_floating_point_is_compared_within_a_billionth() -> None:
     assert not difference([("a", 0.1 + 0.2, 7.0)], [("a", 0.3, 7.0)])
     assert difference([("a", 0.3 + 1e-8)], [("a", 0.3)])
     assert difference([("a", 0.3)], [("b", 0.3)])
+    assert difference([("a", -4e-10)], [("a", 5e-10)]) == Difference([("a", 5e-10)], [("a", -4e-10)])
+    assert not difference([("a", 0.1 + 0.2 - 0.3)], [("a", 0.0)]), "noise of a sum that cancels"
+    assert not difference([("a", 1e-11), ("b", 1e5)], [("a", 0.0), ("b", 1e5)]), "the same, next to larger values"
+    assert difference([("a", 1e-11, 1e5)], [("a", 0.0, 1e5)]), "another column's values do not count"
+    assert difference([("a", 2e-9), ("b", 1e9)], [("a", 0.0), ("b", 1e9)]), "1e-9 is the most"
+    assert like_one_of([("a", 5e-10)], [("a", -4e-10), ("a", 0.0)]) == [("a", 5e-10)]
     crossed = [(1.0, 5.0), (1.0 + 1e-12, 3.0)], [(1.0, 3.0), (1.0 + 1e-12, 5.0)]
     assert not difference(*crossed)
 

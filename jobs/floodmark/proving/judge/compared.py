@@ -1,10 +1,14 @@
-"""Compare two tables as multisets of rows, floating point within 1e-9 relative. Shares no code with the engine."""
+"""Compare two tables as multisets of rows, floating point within 1e-9 relative. Shares no code with the engine.
+
+Next to zero, sums that cancel leave noise. There, floating point agrees within 1e-13 of the column's largest value, or
+of 1 if that is more; and never within more than 1e-9.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Context, Decimal
@@ -12,6 +16,7 @@ from typing import Any
 
 Row = tuple[Any, ...]
 CLOSE = 1e-9
+NOISE = 1e-13
 DIGITS = Context(prec=38)  # as many as Delta's decimals have; Python's default would round to 28
 SHOWN = 3
 _HOLE = "\0float"  # placeholder for a floating-point number, which is compared separately
@@ -82,21 +87,25 @@ def as_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
 
 def difference(found: Iterable[Row], expected: Iterable[Row]) -> Difference:
     """The rows that only one of the two has."""
+    found, expected = list(found), list(expected)
     extra, missing = _unequal(found, expected)
+    within = _tolerances([*found, *expected]) if extra and missing else {}
     groups: dict[Row, tuple[list[Row], list[Row]]] = defaultdict(lambda: ([], []))
     for side, rows in enumerate((extra, missing)):
         for row in rows:
             groups[_shape(row)][side].append(row)
-    left = [_unmatched(ours, theirs) for ours, theirs in groups.values()]
+    left = [_unmatched(ours, theirs, within) for ours, theirs in groups.values()]
     return Difference([row for _, rows in left for row in rows], [row for rows, _ in left for row in rows])
 
 
 def like_one_of(rows: Iterable[Row], others: Iterable[Row]) -> list[Row]:
     """Those of `rows` that equal none of the others, however often a row occurs."""
+    rows, others = list(rows), set(others)
     groups: dict[Row, list[Row]] = defaultdict(list)
-    for other in set(others):
+    for other in others:
         groups[_shape(other)].append(other)
-    return [row for row in rows if not any(_alike(row, other) for other in groups[_shape(row)])]
+    within = _tolerances([*rows, *others])
+    return [row for row in rows if not any(_alike(row, other, within) for other in groups[_shape(row)])]
 
 
 def _unequal(found: Iterable[Row], expected: Iterable[Row]) -> tuple[list[Row], list[Row]]:
@@ -105,11 +114,11 @@ def _unequal(found: Iterable[Row], expected: Iterable[Row]) -> tuple[list[Row], 
     return list((ours - theirs).elements()), list((theirs - ours).elements())
 
 
-def _unmatched(ours: list[Row], theirs: list[Row]) -> tuple[list[Row], list[Row]]:
+def _unmatched(ours: list[Row], theirs: list[Row], within: Mapping[int, float]) -> tuple[list[Row], list[Row]]:
     """Pair rows that differ only in floating point, each with a close one, and return the rest of both."""
     rest, left = sorted(theirs, key=_numbers), []
     for row in sorted(ours, key=_numbers):
-        near = next((at for at, other in enumerate(rest) if _alike(row, other)), None)
+        near = next((at for at, other in enumerate(rest) if _alike(row, other, within)), None)
         if near is None:
             left.append(row)
         else:
@@ -149,7 +158,20 @@ def _floats(row: Row) -> Iterator[float]:
             yield from _floats(one)
 
 
-def _alike(row: Row, other: Row) -> bool:
+def _tolerances(rows: Iterable[Row]) -> dict[int, float]:
+    """By the place of a column with floating point, how far its values may be apart next to zero."""
+    largest: dict[int, float] = defaultdict(lambda: 1.0)
+    for row in rows:
+        for at, value in enumerate(row):
+            for number in _floats((value,)):
+                largest[at] = max(largest[at], abs(number))
+    return {at: min(CLOSE, NOISE * number) for at, number in largest.items()}
+
+
+def _alike(row: Row, other: Row, within: Mapping[int, float]) -> bool:
     """Whether the floating point of two rows of the same shape is close."""
-    pairs = zip(_floats(row), _floats(other), strict=True)
-    return all(math.isclose(one, two, rel_tol=CLOSE, abs_tol=CLOSE) for one, two in pairs)
+    return all(
+        math.isclose(one, two, rel_tol=CLOSE, abs_tol=within[at])
+        for at, values in enumerate(zip(row, other, strict=True))
+        for one, two in zip(*(_floats((value,)) for value in values), strict=True)
+    )
