@@ -367,7 +367,7 @@ def test_a_full_disk_is_found(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @contextmanager
-def locked(lock: Path) -> Iterator[None]:
+def locked(lock: Path) -> Iterator[int]:
     """Another process holds the lock, as a JVM does."""
     program = (
         "import fcntl, struct, sys; f = open(sys.argv[1], 'wb');"
@@ -378,7 +378,7 @@ def locked(lock: Path) -> Iterator[None]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout and process.stdout.readline() == "held\n"
         try:
-            yield
+            yield process.pid
         finally:
             process.communicate()
 
@@ -391,9 +391,11 @@ def test_an_orphaned_jvm_and_a_run_that_died_are_told(flow: Flow) -> None:
     lock.parent.mkdir()
     owner = {"run": "r1", "host": socket.gethostname(), "driver_pid": gone.pid, "jvm_pid": 4711, "since": "2001-01-01"}
     lock.with_name("lock.owner").write_text(json.dumps(owner))
-    with locked(lock):
+    with locked(lock) as holder:
+        assert "kill" not in doctor(flow)["lock of counted"].found, "4711 is a number of another container"
+        lock.with_name("lock.owner").write_text(json.dumps({**owner, "jvm_pid": holder}))
         found = doctor(flow)["lock of counted"]
-        assert found.verdict == "warning" and "`kill 4711` ends it" in found.found
+        assert found.verdict == "warning" and f"`kill {holder}` ends it" in found.found
         lock.with_name("lock.owner").write_text(json.dumps({**owner, "host": "another"}))
         elsewhere = doctor(flow)["lock of counted"]
         assert "on another" in elsewhere.found and "kill" not in elsewhere.found

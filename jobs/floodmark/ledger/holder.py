@@ -44,12 +44,16 @@ def holder_text(lock: Path) -> str:
 
 
 def is_orphan(lock: Path) -> bool:
-    """Whether the driver in the owner's file is gone; its JVM may still hold the lock.
+    """Whether the driver in the owner's file is gone, and its JVM still holds the lock.
 
-    For another host or container the answer is no: its process ids mean nothing here.
+    For another host or container the answer is no: its process ids mean nothing here. Containers may share a host name,
+    so the holder has to be the process that the file names.
     """
     owner = _owner(lock)
-    return owner is not None and owner["host"] == socket.gethostname() and not _lives(owner["driver_pid"])
+    if owner is None or owner["host"] != socket.gethostname() or _lives(owner["driver_pid"]):
+        return False
+    jvm: int | None = owner.get("jvm_pid")  # a command without a JVM leaves none behind
+    return jvm is not None and holder_pid(lock) == jvm
 
 
 def _owner(lock: Path) -> dict[str, Any] | None:
