@@ -290,6 +290,19 @@ def test_rule_files_are_read_anew_where_they_have_changed(tmp_path: Path) -> Non
     assert files.catalog().rules["two"] == before.rules["two"]
 
 
+def test_what_a_chain_promises_is_read_anew_where_the_first_rule_of_it_has_changed(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(rule_text("one"))
+    for name, reads in (("two", "one"), ("three", "two")):
+        (tmp_path / f"{name}.yaml").write_text(rule_text(name).replace("delta: lake/e}", f"rule: {reads}}}"))
+    files = RuleFiles(tmp_path, os.environ)
+    files.catalog()
+    before = files.catalog().rules["three"]
+    assert files.catalog().rules["three"] is before
+    (tmp_path / "one.yaml").write_text(rule_text("one", qos="1"))
+    qos = [files.catalog().rules[name].streams["e"].qos for name in ("two", "three")]
+    assert (before.streams["e"].qos, qos) == (2, [1, 1])
+
+
 def test_rules_that_cannot_stand_side_by_side_are_both_told(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / f"{name}.yaml").write_text(rule_text(name).replace(f"{name}_out", "both"))

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from floodmark.core.process.declaration import file_of_module
-from floodmark.core.rules.chains import SUFFIXES
 from floodmark.core.rules.environments import file_of
 from floodmark.core.rules.kinds import CODE, files_beside
 from floodmark.core.rules.rule import Rule, conflicts, read_rule, rule_paths
 from floodmark.core.text.defaults import FILES
 from floodmark.errors import FloodmarkError, Refused, legible
 
-Stamp = tuple[int, ...]
+Stamp = tuple[int | str, ...]
 Read = Rule | FloodmarkError
 
 
@@ -42,7 +41,9 @@ class RuleFiles:
             raise Refused(f"expected a folder of rule files at {self._folder}: name it with FLOODMARK_RULES")
         with self._one_at_a_time:
             self._forget_where_all_changed()
-            self._kept = {path: self._read(path) for path in rule_paths(self._folder)}
+            paths = rule_paths(self._folder)
+            every = tuple(part for path in paths for part in (path.name, *_stamp(path)))
+            self._kept = {path: self._read(path, every) for path in paths}
             found = {path: read for path, (_, read) in self._kept.items()}
         good = {path: read for path, read in found.items() if isinstance(read, Rule)}
         bad = {path: read for path, read in found.items() if not isinstance(read, Rule)} | conflicts(good)
@@ -56,11 +57,11 @@ class RuleFiles:
         if stamps != self._of_all:
             self._of_all, self._kept = stamps, {}
 
-    def _read(self, path: Path) -> tuple[Stamp, Read]:
-        """Take the stamp before reading: a file that changes while it is read is read again."""
+    def _read(self, path: Path, every: Stamp) -> tuple[Stamp, Read]:
+        """Take the stamp before reading: a file that changes while it is read is read again. every: of all files."""
         kept = self._kept.get(path)
         before = kept[1] if kept else None
-        stamp = (*_stamp(path), *_others(path.parent, before))
+        stamp = (*_stamp(path), *_others(path.parent, before, every))
         if kept and kept[0] == stamp and isinstance(before, Rule):  # any other file may cause a fault
             return kept
         return stamp, self._load(path, before)
@@ -71,18 +72,20 @@ class RuleFiles:
         return before if isinstance(before, Rule) and read == before else read
 
 
-def _others(folder: Path, read: Read | None) -> Stamp:
-    """The stamp of other files that a rule depends on: rules whose sinks it reads, its class's module, schemas."""
+def _others(folder: Path, read: Read | None, every: Stamp) -> Stamp:
+    """The stamp of other files that a rule depends on: its class's module, schemas, and rules whose sinks it reads.
+
+    What these promise depends on rules that they read in turn: all rule files count. every: the stamp of these.
+    """
     if not isinstance(read, Rule):
         return ()
-    named = [stream.rule for stream in read.streams.values() if stream.rule]
-    files = [folder / f"{name}{suffix}" for name in named for suffix in SUFFIXES]
+    chained = any(stream.rule for stream in read.streams.values())
     modules = [read.process.module] if read.process else []
     options = [one.options for one in read.streams.values()] + [one.options for one in read.sinks]
     modules += [str(said["named"]).partition(":")[0] for said in options if CODE in said and "named" in said]
-    files += [folder / name for stream in read.streams.values() for name in files_beside(stream)]
+    files = [folder / name for stream in read.streams.values() for name in files_beside(stream)]
     files += [file for file in (file_of_module(module, folder) for module in modules) if file]
-    return tuple(part for path in files for part in _stamp(path))
+    return (*(part for path in files for part in _stamp(path)), *(every if chained else ()))
 
 
 def _stamp(path: Path) -> Stamp:
