@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -203,8 +203,17 @@ def test_a_backfills_runs_come_after_all_others(rules: Path) -> None:
     write(rules, "one")
     read_back = DagSerialization.from_dict(DagSerialization.to_dict(parse().dags["rule.one"]))
     weight = read_back.get_task("run").weight_rule.get_weight
-    kinds = ("scheduled__2001-01-01T00:00:00+00:00", "manual__x", "by-hand", "asset_triggered__x", "backfill__x")
-    assert [weight(SimpleNamespace(run_id=run)) for run in kinds] == [2, 2, 2, 2, 1]
+    kinds = (
+        "scheduled__x",
+        "scheduled__2001-01-01",
+        "manual__2001-01-01T00:00:00+00:00",
+        "by-hand",
+        "asset_triggered__x",
+    )
+    assert [weight(SimpleNamespace(run_id=run)) for run in (*kinds, "backfill__x")] == [2, 2, 2, 2, 2, 1]
+    now = datetime.now(UTC)
+    scheduled = (f"scheduled__{(now - timedelta(hours=hours)).isoformat()}" for hours in (0, 23, 25))
+    assert [weight(SimpleNamespace(run_id=run)) for run in scheduled] == [2, 2, 1], "an old one, which is repeated"
 
 
 def test_two_parses_give_one_dag_version(rules: Path) -> None:
