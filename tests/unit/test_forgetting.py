@@ -22,7 +22,16 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Counts, Forgetting, Forgotten, Left, Life, Row, Seal
 from floodmark.core.sql import literals_in
 from floodmark.errors import HistoryGone, LedgerBroken, Refused, TableBroken
-from floodmark.ledger.forgetting import files_beside, mentions, naming, own_tables, purge, unseen_bounds
+from floodmark.ledger.delta.datafiles import paths_in
+from floodmark.ledger.forgetting import (
+    files_beside,
+    mentions,
+    naming,
+    own_tables,
+    purge,
+    remove_needless,
+    unseen_bounds,
+)
 from floodmark.ledger.home import Home
 from floodmark.views.status.rulestatus import describe_open
 
@@ -198,6 +207,30 @@ def test_only_the_newest_version_is_left_of_a_table(tmp_path: Path) -> None:
     write_deltalake(address, pa.table({"k": ["carl"]}), mode="append")
     assert DeltaTable(address).to_pyarrow_table().num_rows == 2
     assert files_beside(address) == []
+
+
+@pytest.mark.parametrize("way", ["link", "dots"])
+def test_live_files_stay_however_the_way_to_a_table_is_spelt(tmp_path: Path, way: str) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    home = tmp_path / "link" if way == "link" else tmp_path / "real" / ".." / "real"
+    table(tmp_path / "real")
+    address = str(home / "late")
+    assert len(files_beside(address)) == 2
+    purge("r", address)
+    assert files_beside(address) == [] and found_in(tmp_path, "alice") == []
+    assert DeltaTable(address).to_pyarrow_table().to_pydict() == {"k": ["bob"]}
+
+
+def test_nothing_is_removed_unless_all_live_files_are_found(tmp_path: Path) -> None:
+    address = table(tmp_path)
+    write_deltalake(address, pa.table({"k": ["carl"]}), mode="append")
+    gone = next(Path(address, path) for path in paths_in(DeltaTable(address)))
+    gone.unlink()
+    before = sorted(Path(address).glob("*.parquet"))
+    with pytest.raises(TableBroken, match=r"expected its 2 live files in its folder, found 1 of them; .* is missing"):
+        remove_needless("r", address)
+    assert sorted(Path(address).glob("*.parquet")) == before
 
 
 def test_nothing_is_removed_without_a_checkpoint_that_can_be_read(

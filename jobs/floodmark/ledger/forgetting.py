@@ -108,13 +108,21 @@ def check_purgeable(one: OwnTable) -> None:
 
 def files_beside(address: str) -> list[Path]:
     """The Parquet files in a table's folder that its newest version does not have."""
-    live = {Path(file.path.removeprefix("file://")) for file in datafiles.files_of(DeltaTable(address))}
+    live = _live_files(DeltaTable(address), address)
     return [file for file in files_in(address) if file not in live]
+
+
+def _live_files(table: DeltaTable, address: str) -> set[Path]:
+    """The files of the newest version, spelt as a walk through `address` spells them.
+
+    delta-rs resolves links and `..` in the table's folder, so only paths within the table can be compared.
+    """
+    return {Path(address, path) for path in datafiles.paths_in(table)}
 
 
 def files_in(address: str) -> list[Path]:
     """The Parquet files in a folder, without those of a log."""
-    return sorted(file for file in Path(address).rglob("*.parquet") if LOG not in file.parts)
+    return sorted(file for file in Path(address).rglob("*.parquet") if LOG not in file.relative_to(address).parts)
 
 
 def unseen_bounds(address: str) -> set[str]:
@@ -199,13 +207,20 @@ def remove_needless(rule: str, address: str) -> None:
     _remove(rule, "forget.files.during", _needless_files(DeltaTable(address), address))
 
 
-def _needless_files(table: DeltaTable, address: str) -> Iterator[Path]:
-    """Everything outside of the log but the live files and their checksums."""
-    live = {Path(file.path.removeprefix("file://")) for file in datafiles.files_of(table)}
+def _needless_files(table: DeltaTable, address: str) -> list[Path]:
+    """Everything outside of the log but the live files and their checksums.
+
+    Raises TableBroken if a live file is not among the files found: then what looks needless may be needed.
+    """
+    live = _live_files(table, address)
+    found = {file for file in Path(address).rglob("*") if file.is_file()}
+    if not live <= found:
+        said = f"expected its {len(live)} live files in its folder, found {len(live & found)} of them"
+        raise TableBroken(
+            about_table(address, f"{said}; {min(live - found)} is missing. No file of it was removed; {tables.ANEW}")
+        )
     kept = live | {file.with_name(f".{file.name}.crc") for file in live}
-    for file in sorted(Path(address).rglob("*")):
-        if file.is_file() and file not in kept and LOG not in file.relative_to(address).parts:
-            yield file
+    return sorted(file for file in found - kept if LOG not in file.relative_to(address).parts)
 
 
 def _needless_entries(log: Path, version: int) -> list[Path]:

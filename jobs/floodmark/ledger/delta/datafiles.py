@@ -165,7 +165,12 @@ def as_of(address: str, since: int, epoch: int) -> DeltaTable:
 
 def paths_at(address: str, version: int) -> set[str]:
     """The files of an older version, by their paths within the table. Raises OSError or DeltaError."""
-    return {unquote(path) for path in values_of(DeltaTable(address, version=version).get_add_actions()["path"])}
+    return paths_in(DeltaTable(address, version=version))
+
+
+def paths_in(table: DeltaTable) -> set[str]:
+    """The table's live files, by their paths within the table."""
+    return {unquote(path) for path in values_of(table.get_add_actions()["path"])}
 
 
 def absent_of(address: str, files: Collection[Mapping[str, Any]]) -> str | None:
