@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -406,6 +407,23 @@ def test_what_others_wrote_to_since_a_drop_was_announced_stays(flow: Flow) -> No
     assert not Path(flow.sink(0)).exists() and len(rows_of(flow.sink(1))) == 2
     head = flow.ledger().head
     assert head is not None and head.dropping is None
+
+
+def test_an_old_copy_of_a_home_drops_no_sink_that_another_goes_on_with(flow: Flow) -> None:
+    ledger = lived(flow)
+    old = flow.root / "old"
+    shutil.copytree(flow.home, old)
+    an_epoch(flow, ledger)
+    words = ["--home", str(old), "--yes"]
+    call(flow, "retire", "counted", *words)
+    found = call(flow, "drop", "counted", "--all", *words, code=2)
+    assert "sink counted_out0: it is ahead of this ledger, which ends at epoch 1" in found
+    assert "remove this copy of the home by hand" in found
+    call(flow, "drop", "counted", "--sinks", "--leave-others", *words)
+    assert len(rows_of(flow.sink(0))) == len(rows_of(flow.sink(1))) == 2
+    call(flow, "retire", "counted", "--yes")
+    call(flow, "drop", "counted", "--sinks", "--yes")
+    assert not Path(flow.sink(0)).exists()
 
 
 def test_a_home_on_another_disk_goes_and_so_does_the_link_to_it(flow: Flow) -> None:

@@ -26,6 +26,7 @@ from floodmark.core.protocol.recovery import (
     check_tables,
     fault_of,
     opened_at_qos,
+    overtaken,
     version_of,
 )
 from floodmark.errors import Fenced, HistoryGone, LedgerBroken, Sealed
@@ -224,3 +225,12 @@ def test_tables_are_looked_at_one_by_one_and_state_by_its_rewrite(head: Head) ->
         "s: the table was rewritten after epoch 8, the ledger ends at epoch 7: its newest rows are gone; restore the "
         "newest ledger, or start over with `floodmark reset`"
     )
+
+
+def test_a_table_shows_that_a_newer_ledger_goes_on_with_it(head: Head) -> None:
+    assert overtaken("t", head, None) is overtaken("t", head, BASE) is overtaken("t", head, BASE - ATTEMPTS) is None
+    found = f"it is ahead of this ledger, which ends at epoch {EPOCH} (version {BASE + ATTEMPTS} of its writes)"
+    assert overtaken("t", head, BASE + ATTEMPTS) == found
+    assert overtaken("t", head, SEAL) == "a generation that this ledger does not know goes on with it"
+    assert overtaken("t", replace(head, seal=SEALED), SEAL) is None
+    assert overtaken("t", opened(head, 2), BASE + ATTEMPTS) is None, "of an open epoch"

@@ -22,6 +22,7 @@ from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import TableName, other_sinks
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life
+from floodmark.core.protocol.recovery import app_id, overtaken
 from floodmark.core.text.addresses import location
 from floodmark.core.text.tablenames import about_named, about_sink
 from floodmark.errors import NotOwned, Refused, RunFailed, TableBroken
@@ -64,7 +65,7 @@ def plan_drop(ledger: LedgerReader, home: Home, parts: Iterable[str], others: Ma
     """
     dropped = set(_announced(ledger))
     found = [one for one in known(ledger, home) if TableName.parse(one.name).role in parts]
-    why = {one.name: reason for one in found if (reason := not_ours(one, ledger.id, others)) is not None}
+    why = {one.name: reason for one in found if (reason := _spared(one, ledger, others)) is not None}
     there = [one for one in found if one.name not in why and _exists(one)]
     newest = {one.name: one for one in found if _is_table_outside(one)}.values()  # a sink made anew has another id
     missing = (one for one in newest if one not in there and (one.name, one.id) not in dropped)
@@ -144,7 +145,7 @@ def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> None:
         return
     for name, id_ in ledger.head.dropping.tables.items():
         one = owned(home, name, id_, ledger.head)
-        if not_ours(one, ledger.id, others) is None:
+        if _spared(one, ledger, others) is None:
             _remove(one, home.rule)
         reach(home.rule, "drop.table.after")
     if any(TableName.parse(name).is_state for name in ledger.head.dropping.tables):
@@ -229,6 +230,24 @@ def not_ours(one: Owned, ledger: str, others: Mapping[str, str]) -> str | None:
     except TableBroken as fault:
         return f"it cannot be read, so its owner is unknown ({fault})"
     return _of_others(one, DeltaTable(one.address), ledger, others)
+
+
+def _spared(one: Owned, ledger: LedgerReader, others: Mapping[str, str]) -> str | None:
+    """Why an existing table is not to be dropped; None if it is, or if it is gone."""
+    return not_ours(one, ledger.id, others) or _overtaken(one, ledger)
+
+
+def _overtaken(one: Owned, ledger: LedgerReader) -> str | None:
+    """Why a sink of the newest generation is another copy's of this ledger. Older generations write nothing."""
+    head = ledger.begun
+    if not TableName.parse(one.name).is_sink or head.table_ids.get(one.name) != one.id or not _exists(one):
+        return None
+    app = app_id(ledger.id, head.generation, head.token, TableName.parse(one.name).role)
+    found = overtaken(one.name, head, tablelog.recorded_version(one.address, app))
+    return found and (
+        f"{found}: the home is an older copy. If the rule goes on in another home, remove this copy of the home by "
+        "hand; otherwise restore the newest ledger, and drop again"
+    )
 
 
 def _of_others(one: Owned, table: DeltaTable, ledger: str, others: Mapping[str, str]) -> str | None:

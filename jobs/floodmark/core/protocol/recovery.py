@@ -170,6 +170,15 @@ def _ahead(name: str, head: Head, recorded: int) -> LedgerBroken | None:
     )
 
 
+def overtaken(name: str, head: Head, recorded: int | None) -> str | None:
+    """How a table shows that a newer copy of the ledger goes on with it; None if nothing shows so."""
+    if recorded == SEAL:
+        return None if head.seal is not None else "a generation that this ledger does not know goes on with it"
+    if _ahead(name, head, recorded or 0) is None:
+        return None
+    return f"it is ahead of this ledger, which ends at epoch {head.epoch} (version {recorded} of its writes)"
+
+
 def fault_of(
     name: str, known: str, found: str | None, written: int | None, recorded: int | None
 ) -> FloodmarkError | None:
