@@ -436,6 +436,18 @@ def test_a_home_on_another_disk_goes_and_so_does_the_link_to_it(flow: Flow) -> N
     assert not disk.exists() and not list(flow.home.iterdir())
 
 
+@pytest.mark.parametrize("point", ["drop.intent.before", "drop.table.moved"])
+def test_a_sink_on_another_disk_goes_and_so_does_the_link_to_it(flow: Flow, point: str) -> None:
+    retired(flow)
+    disk = flow.root / "disk"
+    Path(flow.sink(0)).rename(disk)
+    Path(flow.sink(0)).symlink_to(disk)
+    crashed(flow, point, "drop", "counted", "--sinks", "--yes")
+    call(flow, "drop", "counted", "--sinks", "--yes")
+    assert not disk.exists() and not Path(flow.sink(0)).is_symlink() and not Path(flow.sink(1)).exists()
+    assert not list(Path(flow.sink(0)).parent.glob(f"{dropping.TRASH}*"))
+
+
 def test_a_folder_that_cannot_be_moved_is_refused_before_anything_is_announced(
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -163,15 +163,17 @@ def _remove(one: Owned, rule: str) -> None:
     if _exists(one) and not aside.exists():
         _move(place, aside)
         reach(rule, "drop.table.moved")
-    if aside.exists():
-        shutil.rmtree(aside)
+    if aside.exists() or aside.is_symlink():
+        remove_trash(aside)
 
 
 def _check_movable(place: Path) -> None:
     """Refuse a folder that cannot be renamed, before a row announces it."""
-    why = "it is a disk of its own (a mount point)" if place.is_mount() else None
-    if why is None and place.exists() and not os.access(place.parent, os.W_OK | os.X_OK):
-        why = f"there is no write permission in {place.parent}"
+    spots = {place, place.resolve()}  # of a link, its target, too
+    why = "it is a disk of its own (a mount point)" if any(one.is_mount() for one in spots) else None
+    shut = [one.parent for one in spots if place.exists() and not os.access(one.parent, os.W_OK | os.X_OK)]
+    if why is None and shut:
+        why = f"there is no write permission in {shut[0]}"
     if why is not None:
         raise Refused(
             about_sink(
@@ -197,7 +199,7 @@ def _remove_home(home: Home, ledger: str) -> None:
 
 
 def remove_trash(trash: Path) -> None:
-    """Remove a renamed folder; if it is a link, as of a home on another disk, first its target, then the link."""
+    """Remove a folder; if it is a link, as of a home on another disk, first its target, then the link."""
     if not trash.is_symlink():
         return shutil.rmtree(trash)
     if trash.exists():
