@@ -21,7 +21,7 @@ from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Counts, Forgetting, Forgotten, Left, Life, Row, Seal
 from floodmark.core.sql import literals_in
-from floodmark.errors import HistoryGone, LedgerBroken, Refused, TableBroken
+from floodmark.errors import HistoryGone, LedgerBroken, Refused, RunFailed, TableBroken
 from floodmark.ledger.delta.datafiles import paths_in
 from floodmark.ledger.forgetting import (
     files_beside,
@@ -29,6 +29,7 @@ from floodmark.ledger.forgetting import (
     naming,
     own_tables,
     purge,
+    remove_folder,
     remove_needless,
     unseen_bounds,
 )
@@ -244,6 +245,29 @@ def test_nothing_is_removed_without_a_checkpoint_that_can_be_read(
     with pytest.raises(TableBroken, match="it cannot be read; nothing of it was removed"):
         purge("r", address)
     assert {*before} <= {*found_in(tmp_path, "alice")}
+
+
+def test_state_of_an_earlier_generation_goes_behind_a_link_or_the_forget_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, disk = Home(tmp_path, "r"), tmp_path / "disk"
+    disk.mkdir()
+    (disk / "part.parquet").write_text("alice")
+    (home.path / "state" / "g1").mkdir(parents=True)
+    (home.path / "state" / "g1" / "events").symlink_to(disk)
+    remove_folder(home, "state/g1/events")
+    assert not disk.exists() and not (home.path / "state" / "g1" / "events").is_symlink()
+    remove_folder(home, "state/g1/events")  # once more
+
+    def held(_: Path) -> None:
+        raise PermissionError(13, "Permission denied", "part.parquet")
+
+    monkeypatch.setattr("floodmark.ledger.forgetting.remove_trash", held)
+    (home.path / "state" / "g1" / "events").mkdir()
+    with pytest.raises(
+        RunFailed, match=r"cannot be removed: part.parquet: Permission denied. Once it can, forget again"
+    ):
+        remove_folder(home, "state/g1/events")
 
 
 def test_smallest_and_largest_values_of_files_that_are_gone(tmp_path: Path) -> None:

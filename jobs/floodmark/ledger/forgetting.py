@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +25,11 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Forgetting, Row
 from floodmark.core.sql import columns_in
 from floodmark.core.text.tablenames import about_named, about_table
-from floodmark.errors import Refused, TableBroken
+from floodmark.errors import Refused, RunFailed, TableBroken
 from floodmark.ledger.delta import datafiles, tables
 from floodmark.ledger.delta.damage import HINT, listed, unreadable_checkpoint
 from floodmark.ledger.delta.syncing import sync_log
+from floodmark.ledger.dropping import remove_trash
 from floodmark.ledger.home import Home
 from floodmark.ledger.landings import OUTBOX, ROLE
 from floodmark.ledger.ledger import LedgerReader
@@ -244,8 +244,14 @@ def _remove(rule: str, point: str, files: Iterable[Path]) -> None:
 
 
 def remove_folder(home: Home, name: str) -> None:
-    """Remove a table of an earlier generation, as a whole."""
-    shutil.rmtree(home.path / name, ignore_errors=True)
+    """Remove a table of an earlier generation, as a whole. Raises RunFailed if some of it cannot be removed."""
+    place = home.path / name
+    try:
+        if place.exists() or place.is_symlink():
+            remove_trash(place)
+    except OSError as fault:
+        why = f"{place} cannot be removed: {fault.filename or place}: {fault.strerror or fault}"
+        raise RunFailed(about_named(name, f"{why}. Once it can, forget again")) from fault
     reach(home.rule, "forget.state.removed")
 
 
