@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.table import TableOptimizer
+from support.aged import age
 from support.flow import rows_of
 
 from floodmark.errors import TableBroken
@@ -57,3 +62,66 @@ def test_a_file_removed_under_another_path_than_the_log_has_it_is_told(tmp_path:
     address = as_spark(tmp_path / "t", "k=München")
     with pytest.raises(TableBroken, match=r"readers see rows twice; .*TO VERSION AS OF 1"):
         joining.compact(str(address))
+
+
+def times(address: Path) -> dict[str, int]:
+    """The entries of a table's log, with the times of their files."""
+    return {file.name: file.stat().st_mtime_ns for file in sorted((address / "_delta_log").glob("*.json"))}
+
+
+def old_table(address: Path) -> dict[str, int]:
+    """A table with a checkpoint, whose log delta-rs cuts when it joins files."""
+    for n in range(3):
+        write_deltalake(address, pa.table({"n": [n]}), mode="append")
+    DeltaTable(address).create_checkpoint()
+    age(str(address), 60)
+    return times(address)
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], *, after: bool) -> None:
+    """Let `act` come before delta-rs joins files, or after."""
+    join = TableOptimizer.compact
+
+    def watch(self: TableOptimizer, *args: Any, **named: Any) -> Any:
+        if after:
+            join(self, *args, **named)
+        act()
+        return None if after else join(self, *args, **named)
+
+    monkeypatch.setattr(TableOptimizer, "compact", watch)
+
+
+def test_log_entries_keep_their_times_before_and_after_files_are_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = tmp_path / "t"
+    before = old_table(address)
+    seen: list[dict[str, int]] = []
+    watched(monkeypatch, lambda: seen.append(times(address)), after=False)
+    joining.compact(str(address))
+    assert seen == [before]
+    assert before.items() <= times(address).items()
+    assert not (address / joining.HELD).exists()
+
+
+def test_after_a_kill_the_log_has_its_entries_and_their_times_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, copy = tmp_path / "t", tmp_path / "copy"
+    before = old_table(address)
+    watched(monkeypatch, lambda: shutil.copytree(address, copy), after=True)
+    joining.compact(str(address))
+    assert len(times(copy)) < len(before)
+    joining.restore_log(copy)
+    assert before.items() <= times(copy).items()
+    assert not (copy / joining.HELD).exists()
+
+
+def test_held_entries_of_another_log_are_not_put_back(tmp_path: Path) -> None:
+    address = tmp_path / "t"
+    old_table(address)
+    log = address / "_delta_log"
+    shutil.copytree(log, address / joining.HELD)
+    (log / f"{2:020}.json").unlink()
+    joining.restore_log(address)
+    assert not (log / f"{2:020}.json").exists()

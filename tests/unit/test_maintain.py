@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -32,7 +33,7 @@ from floodmark.core.protocol.records.rows import FORMAT, Commit, Counts, Pinned,
 from floodmark.core.protocol.recovery import app_id
 from floodmark.errors import RunFailed
 from floodmark.ledger import maintenance
-from floodmark.ledger.delta import datafiles, tables
+from floodmark.ledger.delta import datafiles, joining, tables
 from floodmark.ledger.delta.damage import HINT, file_damage
 from floodmark.ledger.holder import owner_file
 from floodmark.ledger.ledger import Ledger
@@ -368,6 +369,16 @@ def test_joining_files_cuts_no_log_that_a_reader_needs(flow: Flow) -> None:
     before = {file: file.stat().st_mtime for file in Path(flow.sink(), "_delta_log").glob("*.json")}
     assert maintain(flow)["tables"][f"sink/{flow.sink()}"]["joined"] == EPOCHS
     assert {file: file.stat().st_mtime for file in before} == before
+
+
+def test_log_entries_that_a_killed_upkeep_held_come_back_first(flow: Flow) -> None:
+    reading(flow, 0)
+    root = Path(flow.sink())
+    DeltaTable(root).create_checkpoint()
+    shutil.copytree(root / "_delta_log", root / joining.HELD)
+    (root / "_delta_log" / f"{1:020}.json").unlink()
+    maintain(flow)
+    assert entries(flow.sink())[:2] == [0, 1] and not (root / joining.HELD).exists()
 
 
 def test_a_checkpoint_that_lacks_a_part_stands_for_nothing(flow: Flow) -> None:

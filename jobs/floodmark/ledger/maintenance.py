@@ -128,14 +128,16 @@ class Maintenance:
         """
         rule = home.rule
         reach(rule, "maintain.before")
+        for one in _known(ledger.begun, home):
+            joining.restore_log(Path(one.address))
         due = self.pending(ledger, home)[0]
         _check_story(ledger, due)
-        for one in due:
-            _check_undamaged(one)
+        for work in due:
+            _check_undamaged(work)
         done = dict[str, TableDone]()
-        for one in due:
-            with _working(one.address):
-                done[one.name] = self._tend(rule, one, say)
+        for work in due:
+            with _working(work.address):
+                done[work.name] = self._tend(rule, work, say)
         shutil.rmtree(home.checkpoints, ignore_errors=True)  # of runs that were killed: none is running
         reach(rule, "maintain.ledger.before")
         ledger.tidy()

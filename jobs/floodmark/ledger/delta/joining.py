@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -25,6 +25,7 @@ DIGITS = 15  # of a DECIMAL, which a double holds
 # Types whose bounds delta-rs writes as Spark does, or wider.
 BOUNDED = frozenset({"boolean", "byte", "short", "integer", "long", "date", "string", "binary", "timestamp",
                      "timestamp_ntz"})  # fmt: skip
+HELD = "_floodmark_log"  # a folder of the table, for the log's files while files are joined; readers pass over it
 TARGET = 100 * 1024 * 1024  # bytes of a file after which another starts
 SAFE = "/=+,;@$&!()"  # beside letters and digits of ASCII, and `_.-`: delta-rs writes them as Spark does
 ODD = frozenset("~*[]")  # it does not find files with these in their path
@@ -59,7 +60,7 @@ def compact(address: str) -> None:
     table = DeltaTable(address)
     before, how = table.version(), writing(tables.columns_of(table))
     live = set(datafiles.values_of(table.get_add_actions()["path"]))
-    with _kept_young(Path(address) / "_delta_log"):
+    with _log_held(Path(address)):
         table.optimize.compact(target_size=TARGET, post_commithook_properties=NO_HOOK, writer_properties=how)
     for version in range(before + 1, table.version() + 1):
         _check_removed(address, version, live)
@@ -142,21 +143,46 @@ def _leaves(file: Path) -> Iterator[pa.DataType]:
 
 
 @contextmanager
-def _kept_young(log: Path) -> Iterator[None]:
-    """Make log files look new while delta-rs joins files.
+def _log_held(root: Path) -> Iterator[None]:
+    """Put back the log files that delta-rs cuts while it joins files.
 
     When it joins files, delta-rs ignores NO_HOOK and cuts the log by its files' age. It also cuts entries that readers
-    need, and up to a checkpoint that lacks a part.
+    need, and up to a checkpoint that lacks a part. The files keep their times, by which readers know when a version
+    was committed. After a kill, the next upkeep puts them back.
     """
-    times = {file: file.stat() for file in log.iterdir() if file.is_file()}
-    for file in times:
-        os.utime(file)
+    restore_log(root)
+    held = root / HELD
+    held.mkdir()
+    for file in (root / "_delta_log").iterdir():
+        if file.is_file():
+            _link(file, held / file.name)
     try:
         yield
     finally:
-        for file, was in times.items():
-            with suppress(FileNotFoundError):  # others may clean the log meanwhile
-                os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+        restore_log(root)
+
+
+def restore_log(root: Path) -> None:
+    """Put back held files that the log lacks, unless another log is there by now: it lacks the newest entry held."""
+    held, log = root / HELD, root / "_delta_log"
+    if not held.is_dir():
+        return
+    newest = max((file.name for file in held.iterdir() if file.suffix == ".json"), default="")
+    if (log / newest).is_file() and (log / newest).read_bytes() == (held / newest).read_bytes():
+        for file in held.iterdir():
+            if not (log / file.name).exists():
+                _link(file, log / file.name)
+    shutil.rmtree(held)
+
+
+def _link(file: Path, to: Path) -> None:
+    """Give a file a second name; a copy with its times where the file system has no hard links."""
+    try:
+        to.hardlink_to(file)
+    except (FileNotFoundError, FileExistsError):
+        pass  # others may clean the log meanwhile, or put a file back
+    except OSError:
+        shutil.copy2(file, to)
 
 
 def _vouch_for(address: str, version: int) -> None:
