@@ -135,7 +135,7 @@ def _read_table(address: str) -> TableLog:
         entries=tuple(entries),
         live={unquote(path): size for path, size in zip(paths, sizes, strict=True)},
         present=_folder(store),
-        plain=metadata.configuration.get("delta.columnMapping.mode", "none") == "none",
+        plain=metadata.configuration.get("delta.columnMapping.mode", "none").lower() == "none",
         types={column["name"]: column["type"] for column in json.loads(table.schema().to_json())["fields"]},
         tracking=frozenset(
             value for name, value in metadata.configuration.items() if name.startswith(TRACKING) and value

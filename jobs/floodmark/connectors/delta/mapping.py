@@ -18,7 +18,7 @@ PHYSICAL = "delta.columnMapping.physicalName"
 
 def problem(table: DeltaTable, as_of: Callable[[int], DeltaTable], version: int, read: Iterable[str]) -> str | None:
     """What is wrong if a name of the columns `read`, up to a version, is that of another one by now."""
-    if version >= table.version() or table.metadata().configuration.get(MODE, "none") == "none":
+    if version >= table.version() or table.metadata().configuration.get(MODE, "none").lower() == "none":
         return None
     try:
         before = as_of(version)

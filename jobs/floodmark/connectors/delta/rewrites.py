@@ -123,7 +123,7 @@ def files_moved(
 
 def is_fed(table: DeltaTable, address: str, first: int) -> bool:
     """Whether the table's change feed has all rows that left and came since version `first`, with today's columns."""
-    if table.metadata().configuration.get(FEED) != "true":
+    if table.metadata().configuration.get(FEED, "").lower() != "true":
         return False
     since = (logged_between(address, version) for version in range(first, table.version() + 1))
     return not any("metaData" in action for actions in since for action in actions)
@@ -140,7 +140,7 @@ def as_added(
     """
     found = table.metadata()
     partitioned = bool(found.partition_columns)
-    ids = _ROW_IDS if found.configuration.get(_TRACKED) == "true" else ()
+    ids = _ROW_IDS if found.configuration.get(_TRACKED, "").lower() == "true" else ()
     sizes: dict[str, int] = {}
     for file in files:
         size = file.get("size")

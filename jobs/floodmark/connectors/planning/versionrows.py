@@ -158,7 +158,7 @@ def _partitions(frame: DataFrame) -> list[str]:
 def _renames(frame: DataFrame) -> bool:
     """Whether columns of the table can be renamed, so that an older version has other names for them."""
     mode = _snapshot(frame).metadata().configuration().get("delta.columnMapping.mode")
-    return bool(mode.isDefined() and mode.get() != "none")
+    return bool(mode.isDefined() and mode.get().lower() != "none")
 
 
 def java_class(spark: SparkSession, name: str) -> Any:

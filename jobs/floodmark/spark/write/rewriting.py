@@ -29,9 +29,9 @@ class Rewriting(Appending):
         return list(self._txn.snapshot().allFiles().collectAsList())
 
     def _has_setting(self, setting: str) -> bool:
-        """Whether a table property is set, to a value other than `false` and `none`."""
+        """Whether a table property is set, to a value other than `false` and `none` in any case, as Delta reads them."""
         found = self._txn.metadata().configuration().get(setting)
-        return found.isDefined() and found.get() not in ("false", "none")
+        return found.isDefined() and found.get().lower() not in ("false", "none")
 
     def _operation(self, version: int, metadata: str) -> Any:
         update = self._class("org.apache.spark.sql.streaming.OutputMode").Update()
