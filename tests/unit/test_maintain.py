@@ -184,6 +184,14 @@ def test_a_log_is_cut_at_a_checkpoint_and_the_audit_says_from_where_it_knows(flo
     assert len(rows_of(flow.sink())) == epochs + 1
 
 
+def test_a_log_that_its_owner_keeps_is_not_cut(flow: Flow) -> None:
+    DeltaTable(flow.sink()).alter.set_table_properties({maintenance.CLEANUP: "False"})
+    DeltaTable(flow.sink()).create_checkpoint()
+    aged(flow)
+    assert maintain(flow)["tables"][f"sink/{flow.sink()}"]["entries_cut"] == 0
+    assert entries(flow.sink())[0] == 0
+
+
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(flow: Flow) -> None:
     maintain(flow)
     age(flow.sink(), 60)

@@ -50,8 +50,8 @@ def test_nothing_goes_before_its_time() -> None:
 
 def test_upkeep_is_due_when_its_time_has_passed() -> None:
     now, how = datetime(2001, 1, 2, tzinfo=UTC), CleanUp(every_us=DAY)
-    ago = [None, *((now - timedelta(hours=hours)).isoformat() for hours in (24, 22, 21))]
-    assert [is_due(at, how, now) for at in ago] == [True, True, True, False]
+    ago = [None, *((now - timedelta(hours=hours)).isoformat() for hours in (24, 22, 21, -1))]
+    assert [is_due(at, how, now) for at in ago] == [True, True, True, False, True], "the last is of a clock ahead"
 
 
 def test_a_table_that_asks_more_of_its_writers_is_left_to_spark() -> None:

@@ -54,6 +54,7 @@ from floodmark.ledger.landings import Cut, LandedTable, cut, due_cut, is_landed
 from floodmark.ledger.ledger import Ledger, LedgerReader
 
 Say = Callable[[str], None]
+CLEANUP = "delta.enableExpiredLogCleanup"
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,8 @@ class Maintenance:
 
         coming: the version that will be the newest by then; if a checkpoint is due, it gets one.
         """
+        if _keeps_log(table, one.name):
+            return 0, 0
         log = Path(one.address) / "_delta_log"
         found = listed(file.name for file in log.iterdir())
         written = {version: (log / name).stat().st_mtime for version, name in found.entries.items()}
@@ -290,6 +293,11 @@ def _retention(table: DeltaTable, name: str, else_us: int) -> int:
     """The retention in microseconds: the table's own, else the rule's."""
     said = table.metadata().configuration.get(name)
     return else_us if said is None else retention_us(datafiles.root_of(table).removeprefix("file://"), name, said)
+
+
+def _keeps_log(table: DeltaTable, name: str) -> bool:
+    """Whether the table's owner wants all of its log. Floodmark itself sets the property of landings and outboxes."""
+    return not is_landed(name) and table.metadata().configuration.get(CLEANUP, "true").lower() == "false"
 
 
 def _checkpoint(table: DeltaTable, address: str) -> None:

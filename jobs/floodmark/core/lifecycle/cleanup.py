@@ -103,12 +103,12 @@ def hours(us: int) -> int:
 def is_due(maintained: str | None, how: CleanUp, now: datetime) -> bool:
     """Whether nine tenths of the interval have passed, so that a daily upkeep stays daily if it starts minutes earlier.
 
-    maintained: when it was last done, ISO 8601.
+    maintained: when it was last done, ISO 8601. A time to come counts as none: it is of a clock that was ahead.
     """
     if maintained is None:
         return True
     since = now - datetime.fromisoformat(maintained).astimezone(UTC)
-    return since >= timedelta(microseconds=how.every_us * 9 // 10)
+    return since < timedelta() or since >= timedelta(microseconds=how.every_us * 9 // 10)
 
 
 def check_maintainable(head: Head, name: str) -> None:
