@@ -29,7 +29,7 @@ class Rewriting(Appending):
         return list(self._txn.snapshot().allFiles().collectAsList())
 
     def _has_setting(self, setting: str) -> bool:
-        """Whether a table property is set, to a value other than `false` and `none` in any case, as Delta reads them."""
+        """Whether a table property is set, to a value other than `false` and `none`, which Delta reads in any case."""
         found = self._txn.metadata().configuration().get(setting)
         return found.isDefined() and found.get().lower() not in ("false", "none")
 
