@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -64,12 +66,32 @@ def adopt(table: DeltaTable, rule: str, ledger: str) -> int:
     """Make this ledger the table's owner. Returns the version up to which rows are not the rule's."""
     place, version = datafiles.root_of(table).removeprefix("file://"), table.version()
     reach(rule, "adopt.before")
+    properties = {tables.OWNER: ledger, tables.ADOPTED: str(version)}
+    if is_widened(table.protocol().reader_features or ()):
+        raise _by_spark(place, properties, "delta-rs would add the feature variantType to its protocol")
     try:
-        properties = {tables.OWNER: ledger, tables.ADOPTED: str(version)}
         table.alter.set_table_properties(properties, raise_if_not_exists=False)
     except DeltaError as fault:
-        raise Refused(about_sink(place, f"its properties cannot be set without Spark: {str(fault).strip()}")) from fault
+        raise _by_spark(place, properties, str(fault).strip()) from fault
     reach(rule, "adopt.after")
     if tables.owner_of(DeltaTable(place)) != ledger:
         raise Fenced(about_sink(place, "another rule adopted it first"))
     return version
+
+
+def is_widened(features: Collection[str]) -> bool:
+    """Whether delta-rs would add a feature for readers to a table with these: readers that lack it then reject the table."""
+    return bool(features) and "variantType" not in features
+
+
+def _by_spark(place: str, properties: Mapping[str, str], why: str) -> Refused:
+    """What to run in Spark instead, before anybody else writes to the table."""
+    settings = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    statement = f"ALTER TABLE delta.`{place}` SET TBLPROPERTIES ({settings})"
+    return Refused(
+        about_sink(
+            place,
+            f"its properties cannot be set without Spark: {why}. Run this in Spark, while nobody writes to the table, "
+            f"and then the rule: {statement}",
+        )
+    )
