@@ -362,13 +362,22 @@ def other_inside(flow: Flow, ledger: Ledger) -> str:
     return "it contains another table"
 
 
+def other_files(flow: Flow, ledger: Ledger) -> str:
+    """Of a table in another format, as its writers name them."""
+    for name in ("notes.csv", "ice/data/part-0.parquet", "ice/metadata/v1.metadata.json", "export.parquet"):
+        file = Path(flow.sink()) / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
+    return "export.parquet, ice/data/part-0.parquet, ice/metadata/v1.metadata.json and 1 more. Move them elsewhere"
+
+
 def other_rule(flow: Flow, ledger: Ledger) -> str:
     Flow(flow.root, "twin", settings={"sinks": [{"delta": flow.sink()}]}).write_rule()
     (flow.root / "rules" / "counted.yaml").unlink()
     return "rule twin writes it, too"
 
 
-PLANTS = [others_wrote, others_wrote_without_a_word, others_own, was_there, other_inside, other_rule]
+PLANTS = [others_wrote, others_wrote_without_a_word, others_own, was_there, other_inside, other_files, other_rule]
 
 
 @pytest.mark.parametrize("plant", PLANTS)
@@ -379,6 +388,29 @@ def test_a_table_that_is_not_the_rules_own_is_never_removed(flow: Flow, plant: A
     call(flow, "drop", "counted", "--all", "--leave-others", "--yes")
     assert Path(flow.sink(0)).exists() and not Path(flow.sink(1)).exists()
     assert rows_of(flow.sink(0))
+
+
+@pytest.mark.parametrize("name", [
+    "part-0-of-a-killed-run.snappy.parquet", "k=a/part-0.parquet", "aB/part-0.parquet", "deletion_vector_1.bin",
+    "_change_data/cdc-0.parquet", "_temporary/0/x", ".part-0.parquet.crc", "_SUCCESS",
+])  # fmt: skip
+def test_what_writers_of_the_table_leave_beside_its_files_goes_with_it(flow: Flow, name: str) -> None:
+    retired(flow)
+    file = Path(flow.sink()) / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("x")
+    call(flow, "drop", "counted", "--sinks", "--yes")
+    assert not Path(flow.sink()).exists()
+
+
+def test_commits_that_move_no_rows_make_a_table_nobody_elses(flow: Flow) -> None:
+    """As `CLUSTER BY` of the rule's own layout: its operation has a name of its own."""
+    retired(flow)
+    entry = {"commitInfo": {"operation": "CLUSTER BY", "timestamp": 0}}
+    log = Path(flow.sink()) / "_delta_log"
+    (log / f"{DeltaTable(flow.sink()).version() + 1:020}.json").write_text(json.dumps(entry))
+    call(flow, "drop", "counted", "--sinks", "--yes")
+    assert not Path(flow.sink()).exists()
 
 
 def test_a_sink_that_is_not_where_the_ledger_knows_it_is_named_and_not_passed_over(flow: Flow) -> None:

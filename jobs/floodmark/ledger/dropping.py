@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,14 +27,16 @@ from floodmark.core.protocol.recovery import app_id, overtaken
 from floodmark.core.text.addresses import location
 from floodmark.core.text.tablenames import about_named, about_sink
 from floodmark.errors import NotOwned, Refused, RunFailed, TableBroken
-from floodmark.ledger.delta import tablelog, tables
+from floodmark.ledger.delta import datafiles, tablelog, tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 
 TRASH = ".dropped-"
 OF_OBJECTS = "it is in an object store, where Floodmark removes nothing"
-# Operations by which others may change a table without changing its rows.
-HARMLESS = ("CREATE", "SET", "UNSET", "ADD", "CHANGE", "OPTIMIZE", "VACUUM", "UPGRADE", "REORG", "FSCK", "COMPUTE")
+REPAIR = "FSCK"  # it takes files off the log that are gone
+# Data files and deletion vectors, as Delta's writers name them; and folders of partitions, or of two random characters.
+_FILE = re.compile(r"(part|cdc)-.*\.parquet|deletion_vector_.*\.bin|[._].*")
+_FOLDER = re.compile(r".*=.*|[._].*|[A-Za-z0-9]{2}")
 
 
 @dataclass(frozen=True)
@@ -236,7 +239,7 @@ def not_ours(one: Owned, ledger: str, others: Mapping[str, str]) -> str | None:
 
 def _spared(one: Owned, ledger: LedgerReader, others: Mapping[str, str]) -> str | None:
     """Why an existing table is not to be dropped; None if it is, or if it is gone."""
-    return not_ours(one, ledger.id, others) or _overtaken(one, ledger)
+    return not_ours(one, ledger.id, others) or _overtaken(one, ledger) or _foreign(one)
 
 
 def _overtaken(one: Owned, ledger: LedgerReader) -> str | None:
@@ -250,6 +253,25 @@ def _overtaken(one: Owned, ledger: LedgerReader) -> str | None:
         f"{found}: the home is an older copy. If the rule goes on in another home, remove this copy of the home by "
         "hand; otherwise restore the newest ledger, and drop again"
     )
+
+
+def _foreign(one: Owned) -> str | None:
+    """Which files in a sink's folder are not the table's, and would go with it; None if there are none."""
+    if not TableName.parse(one.name).is_sink or not _exists(one):
+        return None
+    root, live = Path(one.address), datafiles.paths_in(DeltaTable(one.address))
+    files = (file.relative_to(root) for file in root.rglob("*") if not file.is_dir())
+    found = sorted(str(file) for file in files if str(file) not in live and not _is_of_a_table(file))
+    if not found:
+        return None
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return f"its folder has files that are not the table's: {', '.join(found[:3])}{more}. Move them elsewhere"
+
+
+def _is_of_a_table(file: Path) -> bool:
+    """Whether a writer of Delta names a file so, by its path within the table."""
+    hidden = any(part.startswith(("_", ".")) for part in file.parts[:-1])
+    return hidden or bool(_FILE.fullmatch(file.name) and all(map(_FOLDER.fullmatch, file.parts[:-1])))
 
 
 def _of_others(one: Owned, table: DeltaTable, ledger: str, others: Mapping[str, str]) -> str | None:
@@ -270,7 +292,7 @@ def _shared(address: str, ledger: str) -> str | None:
     for entry in tablelog.commit_infos(address):
         ours = f'"app":"floodmark/{ledger}/' in (entry.get("userMetadata") or "")
         operation = str(entry.get("operation", "")).upper()
-        if not ours and not operation.startswith(HARMLESS):
+        if not ours and operation != REPAIR and tablelog.moves_rows(address, entry["version"]):
             return f"others have written to it, too (version {entry['version']}: {operation or 'without a name'})"
     return None
 

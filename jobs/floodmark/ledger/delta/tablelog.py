@@ -107,6 +107,12 @@ def commit_info(address: str, version: int) -> dict[str, Any]:
     return next(found, {})
 
 
+def moves_rows(address: str, version: int) -> bool:
+    """Whether a commit changes rows: by its files, because layouts and upkeep have operations of many names."""
+    files = (action[kind] for action in entry_actions(address, version) for kind in _MOVES if kind in action)
+    return any(file.get("dataChange", True) for file in files)
+
+
 def written_for(address: str, ledger: str) -> bool:
     """Whether one of the table's newest commits is by the rule with this ledger."""
     found = map(metadata_of, islice(commit_infos(address), NEWEST))
