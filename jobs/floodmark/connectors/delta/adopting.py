@@ -80,7 +80,7 @@ def adopt(table: DeltaTable, rule: str, ledger: str) -> int:
 
 
 def is_widened(features: Collection[str]) -> bool:
-    """Whether delta-rs would add a feature for readers to a table with these: readers that lack it then reject the table."""
+    """Whether delta-rs would add a feature to a table with these: readers that lack it then reject the table."""
     return bool(features) and "variantType" not in features
 
 
