@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from support.aged import entries
@@ -268,6 +269,25 @@ def test_state_of_an_earlier_generation_goes_behind_a_link_or_the_forget_fails(
         RunFailed, match=r"cannot be removed: part.parquet: Permission denied. Once it can, forget again"
     ):
         remove_folder(home, "state/g1/events")
+
+
+def test_a_checkpoint_of_several_parts_is_refused(tmp_path: Path) -> None:
+    address = table(tmp_path)
+    DeltaTable(address).create_checkpoint()
+    log, version = Path(address) / "_delta_log", DeltaTable(address).version()
+    whole = log / f"{version:020}.checkpoint.parquet"
+    found = pq.read_table(whole)
+    for number, part in enumerate((found.slice(0, 1), found.slice(1)), 1):
+        pq.write_table(part, log / f"{version:020}.checkpoint.{number:010}.{2:010}.parquet")
+    whole.unlink()
+    (log / "_last_checkpoint").write_text(json.dumps({"version": version, "size": found.num_rows, "parts": 2}))
+    before = sorted(log.iterdir())
+    with pytest.raises(TableBroken, match="in one file, found 2 files; nothing of it was removed"):
+        purge("r", address)
+    assert sorted(log.iterdir()) == before
+    for file in (*log.glob("*.parquet"), log / "_last_checkpoint"):
+        file.unlink()
+    assert purge("r", address) == version and found_in(tmp_path, "alice") == []
 
 
 def test_smallest_and_largest_values_of_files_that_are_gone(tmp_path: Path) -> None:

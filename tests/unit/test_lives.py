@@ -249,6 +249,14 @@ def test_a_name_that_is_taken_and_a_rule_file_that_does_not_fit_are_refused(flow
         )
 
 
+def test_a_rename_onto_a_link_is_refused_before_the_ledger_has_it(flow: Flow) -> None:
+    lived(flow)
+    (flow.root / "empty").mkdir()
+    (flow.home / "fresh").symlink_to(flow.root / "empty")
+    assert "found a link" in call(flow, "rename", "counted", "fresh", "--yes", code=2)
+    assert flow.ledger().head.name is None  # type: ignore[union-attr]
+
+
 # ---------------------------------------------------------------------------------------------------- drop
 
 

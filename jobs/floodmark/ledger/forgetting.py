@@ -167,7 +167,11 @@ def purge(rule: str, address: str) -> int:
     if unreadable_checkpoint(address, version) is not None:
         table.create_checkpoint()
     reach(rule, "forget.checkpoint.during")
-    (name,) = listed(_names(log)).checkpoints[version]
+    name, *more = listed(_names(log)).checkpoints[version]
+    if more:
+        said = f"expected one checkpoint of its newest version {version}, in one file, found {len(more) + 1} files"
+        way = f"if the log has all entries from 0 on, move these and {HINT} out of it, and forget again"
+        raise TableBroken(about_table(address, f"{said}; nothing of it was removed; {way}"))
     actions = _strip(log / name)
     tables.write_whole(log / HINT, json.dumps({"version": version, "size": actions}).encode())
     for written in (name, HINT):

@@ -38,7 +38,9 @@ def _names(rows: Sequence[Row]) -> set[str]:
 
 
 def check_free(home: Home) -> None:
-    """Refuse a name for which the home of all rules already has a non-empty folder."""
+    """Refuse a name for which the home of all rules already has a non-empty folder, or a link."""
+    if home.path.is_symlink():
+        raise Refused(f"expected no file at {home.path}, found a link: a home cannot take its place. Remove it first")
     if home.path.exists() and any(home.path.iterdir()):
         raise Refused(
             f"{home.path} already exists: a rule {home.rule} has a home of its own. Choose another name; or, if "
