@@ -184,6 +184,17 @@ def test_a_log_is_cut_at_a_checkpoint_and_the_audit_says_from_where_it_knows(flo
     assert len(rows_of(flow.sink())) == epochs + 1
 
 
+def test_files_that_left_lately_are_known_without_a_checkpoint_of_them(tmp_path: Path) -> None:
+    address = str(tmp_path / "t")
+    write_deltalake(address, pa.table({"n": [1]}))
+    old = DeltaTable(address).file_uris()[0].rsplit("/", 1)[1]
+    write_deltalake(address, pa.table({"n": [2]}), mode="overwrite")
+    entry = tmp_path / "t" / "_delta_log" / f"{1:020}.json"
+    left = entry.stat().st_mtime
+    assert maintenance._left_since(address, left - 1) == {old}
+    assert maintenance._left_since(address, left + 1) == set()
+
+
 def test_a_log_that_its_owner_keeps_is_not_cut(flow: Flow) -> None:
     DeltaTable(flow.sink()).alter.set_table_properties({maintenance.CLEANUP: "False"})
     DeltaTable(flow.sink()).create_checkpoint()

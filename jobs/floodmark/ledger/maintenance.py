@@ -35,7 +35,7 @@ from floodmark.core.lifecycle.cleanup import (
     readable,
     strange_partitions,
 )
-from floodmark.core.lifecycle.retention import FILES, LOG, retention_us
+from floodmark.core.lifecycle.retention import DEFAULTS, FILES, LOG, retention_us
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import TableName, other_sinks
 from floodmark.core.protocol.records.head import Head
@@ -195,6 +195,8 @@ class Maintenance:
             return
         keep = hours(_retention(table, FILES, self.how.keep_us))
         wanted = _needed(table, address, need)
+        if keep > hours(retention_us(address, FILES, table.metadata().configuration.get(FILES, DEFAULTS[FILES]))):
+            wanted |= _left_since(address, time.time() - keep * 3600)
         for path in table.vacuum(keep, dry_run=True, enforce_retention_duration=False, full=True):
             file = root / (path if (root / path).exists() else unquote(path))
             own = file.exists() and file.resolve() == file  # delta-rs follows links, which lead to files of others
@@ -318,6 +320,16 @@ def _needed(table: DeltaTable, address: str, need: Need) -> set[str]:
     for version in log.entries:
         if need.since is not None and version >= need.since:
             found |= set(datafiles.added_paths(address, version))
+    return found | {unquote(path) for path in found}
+
+
+def _left_since(address: str, moment: float) -> set[str]:
+    """Paths of files that left since then, by the log: checkpoints forget them after the table's retention."""
+    log = Path(address) / "_delta_log"
+    entries = listed(file.name for file in log.iterdir()).entries
+    young = [version for version, name in entries.items() if (log / name).stat().st_mtime >= moment]
+    actions = (action for version in young for action in tables.entry_actions(address, version))
+    found = {action["remove"]["path"] for action in actions if "remove" in action}
     return found | {unquote(path) for path in found}
 
 
