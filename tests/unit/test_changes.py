@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.flow import HOPPING, STATELESS, TUMBLING, Flow
 
-from floodmark.core.lifecycle.changes import check_edit, check_state_columns, misfits
+from floodmark.core.lifecycle.changes import check_edit, check_state_columns, check_state_tables, misfits
 from floodmark.core.rules.rule import Rule
 from floodmark.core.text.ddl import columns_of
 from floodmark.errors import RuleChanged, WrongColumn
@@ -136,3 +136,12 @@ def test_of_kept_rows_only_the_columns_that_are_kept_must_have_their_type() -> N
     with pytest.raises(WrongColumn) as told:
         check_state_columns("r", recorded, found, {"f": ["a"], "e": ["b"]})
     assert "(e.b: kept as int, found bigint; f.a: kept as int, found bigint)" in str(told.value)
+
+
+def test_state_of_another_version_is_refused_before_an_epoch_reads_it() -> None:
+    check_state_tables("r", ["events", "others"], ["events"])
+    check_state_tables("r", ["events"], ())
+    with pytest.raises(RuleChanged, match=r"expected state events, .* found slices: .*`floodmark reset r`"):
+        check_state_tables("r", ["slices"], ["events"])
+    with pytest.raises(RuleChanged, match=r"expected state events, .* found none"):
+        check_state_tables("r", [], ["events"])

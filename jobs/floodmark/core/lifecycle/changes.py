@@ -41,6 +41,17 @@ def check_keeps_corrections(rule: Rule, followed: Collection[str]) -> None:
         )
 
 
+def check_state_tables(rule: str, stored: Collection[str], wanted: Collection[str]) -> None:
+    """Raise RuleChanged if the SQL is computed from other state than the generation has, as after an upgrade."""
+    lacking = sorted(set(wanted) - set(stored))
+    if lacking:
+        raise RuleChanged(
+            f"rule {rule}: expected state {', '.join(lacking)}, from which this version computes the SQL, found "
+            f"{', '.join(sorted(stored)) or 'none'}: the generation began with another version. Nothing is lost: run "
+            f"the version before, or start over with `floodmark reset {rule}`"
+        )
+
+
 def check_state_columns(rule: str, recorded: Columns, found: Columns, stored: Mapping[str, Collection[str]]) -> None:
     """Raise WrongColumn if a column with rows in state has another type now, such as a struct that gained a field.
 

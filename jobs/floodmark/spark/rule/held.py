@@ -9,10 +9,11 @@ from floodmark.connectors.delta.sink import check_partitions
 from floodmark.connectors.places import check_same_sinks, is_moved, text_now
 from floodmark.connectors.preflight import check_replaced, check_sinks_exist
 from floodmark.core.lifecycle.backfills import check_text
-from floodmark.core.lifecycle.changes import check_state_columns
+from floodmark.core.lifecycle.changes import check_state_columns, check_state_tables
 from floodmark.core.lifecycle.corrections import commits_of, counts_of
 from floodmark.core.lifecycle.life import check_not_forgetting
 from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.protocol.places import TableName
 from floodmark.core.protocol.records.backfills import Backfill
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life, Lost, total
@@ -242,6 +243,8 @@ class HeldRule:
         self.drainer.check_tables()
         session, plan = analyse(self._root, self._rule, self._home, head, gaining=gaining)
         if plan.rule.process is None:
+            stored = [name.rest for name in map(TableName.parse, head.table_ids) if name.is_state]
+            check_state_tables(plan.rule.rule, stored, () if plan.rule.rebuild else plan.fold.tables)
             kept = {name: table.names for name, table in plan.fold.tables.items()}
             check_state_columns(plan.rule.rule, head.columns, generation.columns_of(plan.fold.shape.streams), kept)
         self._check_sinks(session, plan)
