@@ -82,9 +82,9 @@ def _pending_row(head: Head, name: str, undo: bool, as_is: bool) -> Life | None:
 
 
 def _announced(name: str, head: Head, undo: bool) -> str:
-    from floodmark.core.lifecycle.life import describe_pending
+    from floodmark.core.lifecycle.life import describe_undone
 
-    found = describe_pending(head)
+    found = describe_undone(head)
     left = f"; {found}, and stays that way" if found else ""
     if undo:
         return f"{name}: its runs continue after epoch {head.epoch} of generation {head.generation}"

@@ -86,10 +86,18 @@ def describe_pending(head: Head) -> str | None:
     return None
 
 
+def describe_undone(head: Head) -> str | None:
+    """The same, or the rewrites that wait for their correction."""
+    waiting = ", ".join(head.deferred)
+    return describe_pending(head) or (
+        f"rewrites of {waiting} have yet to be corrected: the sinks have the results of before" if waiting else None
+    )
+
+
 def retiring(head: Head, name: str, as_is: bool) -> Life | None:
     """The row that retires a rule; None if it is retired. Raises Refused if something is open, unless `as_is`."""
     check_name(head, name)
-    found = describe_pending(head)
+    found = describe_undone(head)
     if head.retired is not None:
         return None
     if found and not as_is:
