@@ -19,6 +19,7 @@ from floodmark.connectors.sources.postgres.decoding.values import arrow_type, co
 from floodmark.connectors.sources.postgres.options import METADATA
 from floodmark.connectors.sources.postgres.server.slots import patiently
 from floodmark.core.text.ddl import Column
+from floodmark.errors import RunFailed
 
 if TYPE_CHECKING:
     import psycopg
@@ -140,12 +141,21 @@ def changed(
 
 def _messages(connection: psycopg.Connection[Any], query: str) -> Iterator[bytes]:
     """The values of one column, once no other session uses the slot."""
-    sent = _sent(connection, f"COPY ({query}) TO STDOUT (FORMAT binary)")
-    first = patiently(lambda: next(sent, None))
-    if first is not None:
-        yield from _values(first)
-        for row in sent:
-            yield from _values(row)
+    first, others = patiently(lambda: _begun(_sent(connection, f"COPY ({query}) TO STDOUT (FORMAT binary)")))
+    yield from _values(first)
+    for row in others:
+        yield from _values(row)
+
+
+def _begun(sent: Iterator[memoryview]) -> tuple[memoryview, Iterator[memoryview]]:
+    """The first row of a COPY in binary form, which begins with a signature even without rows, and the others.
+
+    A COPY that failed is at its end: asked again, it looks like one without rows.
+    """
+    first = next(sent, None)
+    if first is None or not bytes(first).startswith(_SIGNATURE):
+        raise RunFailed("expected the changes of the slot as a COPY in binary form, found none; retry")
+    return first, sent
 
 
 def _values(sent: memoryview) -> Iterator[bytes]:
