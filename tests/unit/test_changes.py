@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from support.flow import HOPPING, STATELESS, TUMBLING, Flow
 from floodmark.core.lifecycle.changes import check_edit, check_state_columns, check_state_tables, misfits
 from floodmark.core.rules.rule import Rule
 from floodmark.core.text.ddl import columns_of
-from floodmark.errors import RuleChanged, WrongColumn
+from floodmark.errors import RuleChanged, SqlRefused, WrongColumn
 
 MORE_ROWS = STATELESS.replace("WHERE n IS NOT NULL", "")
 LOOKUPS = {"names": {"delta": "/lake/names"}}
@@ -145,3 +146,13 @@ def test_state_of_another_version_is_refused_before_an_epoch_reads_it() -> None:
         check_state_tables("r", ["slices"], ["events"])
     with pytest.raises(RuleChanged, match=r"expected state events, .* found none"):
         check_state_tables("r", [], ["events"])
+
+
+def test_an_edit_of_sql_that_this_version_no_longer_takes_is_an_edit_of_the_sql(tmp_path: Path) -> None:
+    new = rule(tmp_path)
+    sql = "SELECT k, count_if(at > current_timestamp()) AS n FROM events GROUP BY k"
+    old = Rule.from_json(json.dumps(json.loads(new.to_json()) | {"sql": sql}))
+    with pytest.raises(SqlRefused):
+        _ = old.query
+    with pytest.raises(RuleChanged, match=r"changed .*sql.*`floodmark reset"):
+        check_edit(old, new)

@@ -20,6 +20,10 @@ REFUSED = {
     "sessions": ("§SELECT max(v) FROM flights GROUP BY session_window(date, '1 hour')", "expected one SELECT"),
     "by an expression": (f"SELECT max(v) FROM flights §{GROUP.replace(', k', ', upper(k)')}", "found UPPER(k)"),
     "by an alias": (f"SELECT upper(k) AS k, max(v) FROM flights §{GROUP}", "expected columns in GROUP BY"),
+    "by an alias of its own name": (
+        f"SELECT f.k AS k, max(v) FROM flights f §{GROUP}",
+        "expected columns in GROUP BY",
+    ),
     "by sets": (f"SELECT max(v) FROM flights §{GROUP.replace(', k', ', ROLLUP(k)')}", "expected columns in GROUP BY"),
     "by the event time": (f"SELECT max(v) FROM flights §{GROUP}, date", "no event time next to the window"),
     "a key with the name of the parts' own column": (

@@ -148,7 +148,9 @@ def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> None:
         return
     for name, id_ in ledger.head.dropping.tables.items():
         one = owned(home, name, id_, ledger.head)
-        if _spared(one, ledger, others) is None:
+        if (
+            not_ours(one, ledger.id, others) or _overtaken(one, ledger)
+        ) is None:  # files of others were looked for before
             _remove(one, home.rule)
         reach(home.rule, "drop.table.after")
     if any(TableName.parse(name).is_state for name in ledger.head.dropping.tables):

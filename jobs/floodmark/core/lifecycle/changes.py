@@ -9,7 +9,7 @@ from floodmark.core.protocol.records.rows import Columns
 from floodmark.core.rules.kinds import CODE
 from floodmark.core.rules.rule import Process, Rule, Sink
 from floodmark.core.text.ddl import Column, columns_of, fits
-from floodmark.errors import RuleChanged, WrongColumn
+from floodmark.errors import RuleChanged, SqlRefused, WrongColumn
 
 
 def check_edit(old: Rule, new: Rule) -> None:
@@ -74,10 +74,11 @@ def check_state_columns(rule: str, recorded: Columns, found: Columns, stored: Ma
 
 def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
     remain = {sink.address for sink in old.sinks} <= {sink.address for sink in new.sinks}
-    same_sql = old.sql == new.sql or not (old.query.stateful or new.query.stateful)
+    stateful = _is_stateful(old) or _is_stateful(new)
+    same_sql = old.sql == new.sql or not stateful
     return [
         ("streams", list(old.streams) != list(new.streams) or _streams(old) != _streams(new)),
-        ("lookups", _lookups(old) != _lookups(new) and (old.query.stateful or new.query.stateful)),
+        ("lookups", _lookups(old) != _lookups(new) and stateful),
         ("sql", not same_sql or (old.process is None) != (new.process is None)),
         *(_process(old.process, new.process) if old.process and new.process else ()),
         (
@@ -93,6 +94,14 @@ def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
         ("key, newest or delete of a sink", remain and _merging(old) != _merging(new, only=old)),
         *(_sink_columns(old, new) if remain else ()),
     ]
+
+
+def _is_stateful(rule: Rule) -> bool:
+    """Whether the SQL needs state. It may be a text that an earlier version took, and this one refuses."""
+    try:
+        return rule.query.stateful
+    except SqlRefused:
+        return True
 
 
 def _folding(rule: Rule) -> tuple[object, bool]:

@@ -73,12 +73,19 @@ def _keys(shape: Shape, grouped: Select, time: exp.Expr) -> Iterator[exp.Column]
         if window_called(grouped, item):
             continue
         column = grouping_column(grouped, item)
-        if column is None:
+        if column is None or _is_aliased(grouped, column):
             problem = f"expected columns in GROUP BY next to the window, found {item.sql('spark')}"
             raise shape.at(("group",), problem, grouped.number)
         if column.name.lower() == time.name.lower():
             raise shape.at(("group",), "expected no event time next to the window in GROUP BY", grouped.number)
         yield column
+
+
+def _is_aliased(grouped: Select, column: exp.Column) -> bool:
+    """Whether the list has the column's name for another text, as in `f.k AS k`. Such windows have been kept as rows
+    since before running totals could have such keys; another kind of state would need a reset."""
+    aliases = {one.alias.lower(): one.this for one in grouped.node.expressions if isinstance(one, exp.Alias)}
+    return not column.table and aliases.get(column.name.lower(), column) != column
 
 
 def _slice(grid: Grid, time: str) -> str:

@@ -1,18 +1,19 @@
-"""Why a rule's file does not fit its newest generation."""
+"""Why a rule's file, or its sinks, do not fit its newest generation."""
 
 from __future__ import annotations
 
 from floodmark.connectors.places import check_same_sinks
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.rule import Rule
-from floodmark.errors import HistoryGone, RuleChanged
+from floodmark.errors import FloodmarkError
 
 
 def refused(rule: Rule, head: Head) -> str | None:
-    """Why the next run will refuse an edit of the rule. A rule with `rebuild` begins a generation that fits."""
+    """Why the next run will stop: an edit of the rule, or a sink that cannot be opened. A rule with `rebuild` begins a
+    generation that fits."""
     try:
         if not rule.rebuild:
             check_same_sinks(head, rule)
-    except (RuleChanged, HistoryGone) as fault:
+    except FloodmarkError as fault:  # a sink that cannot be opened, too: all else is to be shown
         return str(fault)
     return None

@@ -56,7 +56,7 @@ class RuleStatus:
 
     `excused`: the streams that the watermark does not wait for, and the recorded clock since when they are silent.
     `target_lags`: how old the newest row of each target is, in seconds; None: unknown. `removed`: targets that the file
-    no longer has, and that have not got all. `refused`: why the present rule does not fit its generation.
+    no longer has, and that have not got all. `refused`: why the next run will stop.
     """
 
     rule: str
@@ -137,7 +137,7 @@ class RuleStatus:
         to = self._renamed()
         return [
             ("epoch", self._epoch()),
-            ("refused", f"the next run refuses the rule's file. {self.refused}" if self.refused else None),
+            ("refused", f"the next run stops: {self.refused}" if self.refused else None),
             ("retired", self._retired()),
             ("renamed", f"to {to}: `floodmark rename {self.rule} {to}` continues it" if to else None),
             ("watermark", iso(self.head.watermark, self.zoned) if self.head else None),
