@@ -177,6 +177,7 @@ class _Copying:
         rows = at.write(frame.observe(seen, F.count(MALFORMED).alias("rows"), F.max(MALFORMED).alias("one")))
         found = seen.get
         if found["rows"]:
+            at.discard()  # each run tries again: its files would fill the disk
             raise unread(self._rule, self._name, found["rows"], f"{MALFORMED_RECORD}{found['one']}", lands=True)
         return rows
 

@@ -12,7 +12,9 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -88,6 +90,12 @@ class Appending:
         """
         self.digest = self._written(frame, self._digesting(frame))
         return self.digest.rows
+
+    def discard(self) -> None:
+        """Remove the files that were written, which no version names. The table is in a folder of this machine."""
+        for action in self._actions():
+            for path in datafiles.paths_of(action):
+                Path(self._address, unquote(path)).unlink(missing_ok=True)
 
     def _written(self, frame: DataFrame, digesting: Digesting) -> Digest:
         taken = Observation()
