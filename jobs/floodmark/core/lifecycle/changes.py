@@ -74,11 +74,10 @@ def check_state_columns(rule: str, recorded: Columns, found: Columns, stored: Ma
 
 def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
     remain = {sink.address for sink in old.sinks} <= {sink.address for sink in new.sinks}
-    stateful = _is_stateful(old) or _is_stateful(new)
-    same_sql = old.sql == new.sql or not stateful
+    same_sql = old.sql == new.sql or not (_is_stateful(old) or _is_stateful(new))
     return [
         ("streams", list(old.streams) != list(new.streams) or _streams(old) != _streams(new)),
-        ("lookups", _lookups(old) != _lookups(new) and stateful),
+        ("lookups", _lookups(old) != _lookups(new) and (_is_stateful(old) or _is_stateful(new))),
         ("sql", not same_sql or (old.process is None) != (new.process is None)),
         *(_process(old.process, new.process) if old.process and new.process else ()),
         (
