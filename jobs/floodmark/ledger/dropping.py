@@ -148,9 +148,7 @@ def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> None:
         return
     for name, id_ in ledger.head.dropping.tables.items():
         one = owned(home, name, id_, ledger.head)
-        if (
-            not_ours(one, ledger.id, others) or _overtaken(one, ledger)
-        ) is None:  # files of others were looked for before
+        if _of_another(one, ledger, others) is None:  # files of others were looked for before it was announced
             _remove(one, home.rule)
         reach(home.rule, "drop.table.after")
     if any(TableName.parse(name).is_state for name in ledger.head.dropping.tables):
@@ -241,7 +239,12 @@ def not_ours(one: Owned, ledger: str, others: Mapping[str, str]) -> str | None:
 
 def _spared(one: Owned, ledger: LedgerReader, others: Mapping[str, str]) -> str | None:
     """Why an existing table is not to be dropped; None if it is, or if it is gone."""
-    return not_ours(one, ledger.id, others) or _overtaken(one, ledger) or _foreign(one)
+    return _of_another(one, ledger, others) or _foreign(one)
+
+
+def _of_another(one: Owned, ledger: LedgerReader, others: Mapping[str, str]) -> str | None:
+    """Why an existing table is not this ledger's, or that of a newer copy of it; None if it is, or if it is gone."""
+    return not_ours(one, ledger.id, others) or _overtaken(one, ledger)
 
 
 def _overtaken(one: Owned, ledger: LedgerReader) -> str | None:
