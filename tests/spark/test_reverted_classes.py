@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.flow import Flow, event, rows_of
-from support.running import abandon, crash, run
+from support.running import abandon, backfill_all, crash, run
 
 from floodmark.audit.certificate import audit
 from floodmark.errors import Fenced, ProcessFault
@@ -136,6 +136,18 @@ def test_values_of_an_edit_that_was_abandoned_do_not_come_with_the_next_one(spar
     flow.write_class(text("sum BIGINT"))
     run(spark, flow)
     assert totals(flow) == sorted([*range(1, 7), *range(1, 11)])
+
+
+def test_what_a_backfill_of_everything_has_stored_is_there_for_the_next_epoch(spark: SparkSession, place: Path) -> None:
+    """No epoch of the edited class was committed before, and the column that it drops is still in the table."""
+    flow = begun(place, spark)
+    flow.write_class(text("sum BIGINT"))
+    _ = backfill_all(spark, flow)
+    arrive(flow, 100)
+    run(spark, flow)
+    assert totals(flow) == list(range(1, 17))
+    assert "total" not in columns(flow)
+    assert proven(flow)
 
 
 def test_a_driver_that_was_overtaken_leaves_the_state_alone(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from floodmark.connectors.ports.registry import sources
-from floodmark.core.lifecycle.changes import check_edit, check_keeps_corrections
+from floodmark.core.lifecycle.changes import check_edit, check_keeps_corrections, check_state
 from floodmark.core.protocol.entry import NOWHERE
 from floodmark.core.protocol.places import (
     check_all_present,
@@ -72,6 +72,7 @@ def _check_edit(head: Head, now: Head, rule: Rule, leads: dict[str, str]) -> Non
     """Check that the rule's text fits its progress; the error says which sinks have moved, as they may be the edit."""
     try:
         check_edit(*named(now, rule, leads))
+        check_state(head.restated_by, rule)
     except RuleChanged as fault:
         moved = [f"{table_label(name)} is at {place}" for name, place in moves(head, now).items()]
         raise RuleChanged(

@@ -20,7 +20,16 @@ def check_edit(old: Rule, new: Rule) -> None:
     is checked once types are known. So may the text of a class, and its state if every stored value still fits: states
     and columns added or dropped, types widened.
     """
-    broken = [what for what, changed in _forbidden(old, new) if changed]
+    _refuse(new, [what for what, changed in _forbidden(old, new) if changed])
+
+
+def check_state(stored: Process | None, new: Rule) -> None:
+    """Raise RuleChanged for a class that cannot take the state which another one has `stored` by a backfill."""
+    if stored is not None and new.process is not None:
+        _refuse(new, [what for what, changed in _process(stored, new.process) if changed])
+
+
+def _refuse(new: Rule, broken: Sequence[str]) -> None:
     if broken:
         raise RuleChanged(
             f"rule {new.rule}: changed {', '.join(broken)}; the state and sinks of this generation cannot follow. "

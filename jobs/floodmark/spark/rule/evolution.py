@@ -6,7 +6,8 @@ driver that holds the rule's lock rewrites a table in one commit, between epochs
 nothing to do.
 
 The class of the newest committed epoch may come back: an epoch with the edited one may fail, or be abandoned. So what
-it has stored stays until an epoch of the edited class is committed.
+it has stored stays until an epoch of the edited class is committed, or a backfill of everything has written the state
+by that.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ def _rows_of(session: SparkSession, site: Site) -> DataFrame:
 
 
 def _declared(head: Head, name: str) -> dict[str, Type] | None:
-    """The columns of a state as the class of the newest committed epoch has it; None: it has no such state."""
-    declared = head.rule.process.state.get(name) if head.rule.process else None
+    """The columns of a state as the class that has written it declares them; None: it has no such state."""
+    declared = head.process.state.get(name) if head.process else None
     return None if declared is None else {one.name: one.type for one in columns_of(declared)}
 
 

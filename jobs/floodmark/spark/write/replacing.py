@@ -136,8 +136,8 @@ class Replacing(Rewriting):
 
     def _rewritten(self, frame: DataFrame, touched: Sequence[Any], effect: Effect) -> Effect:
         """Write the new rows, and the remaining rows of the files that lose rows; these files are removed."""
-        after = frame
-        if touched:
+        after = frame  # in place of everything, it may lack a column: a class's state keeps one that an edit dropped
+        if touched and not isinstance(self._span, Everything):
             after = self._span.others(self._table(touched)).unionByName(frame)
         written = super().write(after.coalesce(files_for(effect.inserted + sum(map(rows_of, touched)))))
         self._files = self._files.concat(self._seq(*(file.remove() for file in touched)))

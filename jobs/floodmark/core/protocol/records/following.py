@@ -133,6 +133,7 @@ def _commit(head: Head, row: Row) -> Head:
     return replace(
         _advanced(head, commit, row),
         rule=rule,
+        restated_by=None,
         text_places=head.open_places,
         texts=tuple(dict.fromkeys((*head.texts, text_of(rule)))),
         written={**head.written, **{name: table.version for name, table in commit.tables.items()}},
@@ -240,6 +241,7 @@ def _end_backfill(head: Head, row: Row) -> Head:
         written={**head.written, **{name: table.version for name, table in done.tables.items()}},
         commits={**head.commits, **{name: table.commit for name, table in done.tables.items()}},
         backfills={**head.backfills, head.backfill.number: head.backfill.span},
+        restated_by=Rule.from_json(head.backfill.rule).process if head.backfill.whole else head.restated_by,
         backfill=None,
         attempt=0,
         failed=None,

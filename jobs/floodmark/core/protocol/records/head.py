@@ -18,7 +18,7 @@ from floodmark.core.protocol.records.rows import (
     Seal,
     Text,
 )
-from floodmark.core.rules.rule import Rule, Sink
+from floodmark.core.rules.rule import Process, Rule, Sink
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Head:
     streams that these followed. `skipped`: by stream, how many of its commits that remove rows were passed over.
     `deferred`: by stream, the rewrites that lie before its offset and have yet to be corrected, in their order.
     `forgets`: how often rows of this generation were forgotten; `forgotten`: by table, the commit with which its log
-    starts since the last time; `forgetting`: a forget that has not ended.
+    starts since the last time; `forgetting`: a forget that has not ended. `restated_by`: the class by which a backfill
+    of everything has written the state since the newest committed epoch.
     """
 
     seq: int
@@ -85,6 +86,12 @@ class Head:
     forgets: int = 0
     forgotten: dict[str, int] = field(default_factory=dict)
     forgetting: Forgetting | None = None
+    restated_by: Process | None = None
+
+    @property
+    def process(self) -> Process | None:
+        """The class that has written the state."""
+        return self.restated_by or self.rule.process
 
     @property
     def reads_from(self) -> Entry:

@@ -1,0 +1,93 @@
+"""The class by which the head says that state is stored: that of an epoch, or of a backfill of everything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.byhand import offset
+from support.flow import Flow, event
+from support.pretend import MemoryLedger
+
+from floodmark.core.lifecycle.changes import check_state
+from floodmark.core.protocol.digests import Digest
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.backfills import Backfill, Backfilled
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.headtext import head_from_text, head_to_text
+from floodmark.core.protocol.records.rows import Commit, Intent
+from floodmark.core.rules.rule import Rule
+from floodmark.errors import RuleChanged
+
+CLASS = """
+class T:
+    output = "k STRING"
+    state = {"s": "%s"}
+
+    def process(self, key, rows, ctx):
+        pass
+"""
+
+
+@pytest.fixture
+def flow(tmp_path: Path) -> Flow:
+    made = Flow(tmp_path, process="mine:T", sinks=1)
+    made.arrive([event(1)])
+    return made
+
+
+def rule_of(flow: Flow, state: str) -> Rule:
+    flow.write_class(CLASS % state)
+    return flow.rule()
+
+
+def begun(flow: Flow, rule: Rule) -> MemoryLedger:
+    made = MemoryLedger([], "run")
+    entry = Entry(0, (offset(flow, 0),)).text()
+    made.begin(1, "token", Commit(entry=entry, watermark=None, maxima={"events": None}, rule=rule.to_json()))
+    return made
+
+
+def backfill(ledger: MemoryLedger, rule: Rule, **how: Any) -> Head:
+    head = ledger.head
+    assert head is not None
+    body = {"number": len(head.backfills) + 1, "upto": 0, "begin": 0, "end": 0, "high": 0, "column": "", "shift": 0}
+    body |= {"entry": head.entry.text(), "counts": {}, "restated": {}, "digests": {}, "results": Digest(), **how}
+    intent = Backfill.model_validate({**body, "rule": rule.to_json(), "rule_hash": rule.hash})
+    ledger.start_backfill(intent)
+    return ledger.end_backfill(Backfilled(number=intent.number, intent=intent.digest, tables={}, removed={}))
+
+
+def epoch(ledger: MemoryLedger, rule: Rule) -> Head:
+    assert ledger.head is not None
+    body: dict[str, Any] = {"entry": ledger.head.entry.text(), "watermark": None, "maxima": {"events": None}}
+    more = {"watermark_before": None, "counts": {}, "zone": "UTC", "ansi": True}
+    intent = Intent.model_validate({**body, **more, "rule": rule.to_json(), "rule_hash": rule.hash})
+    ledger.intend(intent)
+    return ledger.commit(Commit(intent=intent.digest, output_rows=0, **body))
+
+
+def declared(head: Head) -> str:
+    assert head.process is not None
+    return head.process.state["s"]
+
+
+def test_a_backfill_of_everything_stores_the_state_by_its_own_class(flow: Flow) -> None:
+    first, second = rule_of(flow, "n INT"), rule_of(flow, "n BIGINT, more INT")
+    ledger = begun(flow, first)
+    assert declared(backfill(ledger, second)) == "n int", "an interval alone leaves the state as it was"
+    head = backfill(ledger, second, whole=True)
+    assert (declared(head), head.rule) == ("n bigint, more int", first)
+    assert head_from_text(head_to_text(head)) == head
+    assert declared(backfill(ledger, second)) == "n bigint, more int"
+    assert declared(epoch(ledger, first)) == "n int"
+
+
+def test_a_class_is_refused_that_cannot_take_what_a_backfill_has_stored(flow: Flow) -> None:
+    first, second = rule_of(flow, "n INT"), rule_of(flow, "n BIGINT")
+    head = backfill(begun(flow, first), second, whole=True)
+    check_state(head.restated_by, second)
+    check_state(None, first)
+    with pytest.raises(RuleChanged, match=r"changed state\['s'\] n from bigint to int;"):
+        check_state(head.restated_by, first)
