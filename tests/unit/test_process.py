@@ -242,6 +242,27 @@ def test_a_timer_that_sets_itself_again_at_its_own_time_is_refused() -> None:
         one.advance(at(20))
 
 
+def test_an_epoch_that_failed_takes_no_row_and_changes_no_state() -> None:
+    class Failing(Traced):
+        fails: ClassVar = True
+
+        def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[Any]:
+            given = list(rows)
+            if self.fails and key == ("b",):
+                given[0].pop("n")
+                raise OSError
+            yield from super().process(key, iter(given), ctx)
+
+    one = harness(Failing)
+    one.feed(row(0, "a"), row(0, "b"))
+    with pytest.raises(ProcessFault, match="OSError"):
+        one.advance(at(1))
+    assert (one.counter("rows", "a"), one.output) == (0, [])
+    Failing.fails = False
+    assert len(one.advance(at(1))) == 2
+    assert (one.counter("rows", "a"), one.counter("rows", "b")) == (1, 1)
+
+
 def test_output_is_checked() -> None:
     class Wide(Traced):
         def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
@@ -61,15 +62,23 @@ class Harness:
             self._waiting.append({"_stream": self._stream, **row})
 
     def advance(self, watermark: datetime, now: datetime | None = None) -> list[dict[str, Any]]:
-        """Run an epoch up to `watermark`, with the clock at `now` (None: at the watermark). Returns its output rows."""
+        """Run an epoch up to `watermark`, with the clock at `now` (None: at the watermark). Returns its output rows.
+
+        Raises ProcessFault where the class raises; then no row is taken and no state changed, as in a run.
+        """
         clock = now or watermark
         micros = Times(None, None, 0).micros(clock if clock.tzinfo else clock.replace(tzinfo=UTC))
         after = self._times(0).micros(watermark)
         if self._watermark is not None and after < self._watermark:
             raise ValueError(f"expected a watermark that does not go back, found {watermark}")
         times = Times(self._watermark, after, micros, self._zoned)
-        found = [row for key, rows in self._turns(times) for row in self._turn(key, rows, times)]
-        self._watermark = after
+        turns, waiting = self._turns(times)
+        found, slots = [], {}
+        for key, rows in turns:
+            slots[key], output = self._turn(key, rows, times)
+            found += output
+        self._waiting, self._watermark = waiting, after
+        self._slots |= slots
         self.output += found
         return found
 
@@ -97,28 +106,32 @@ class Harness:
     def _times(self, clock: int) -> Times:
         return Times(None, None, clock, self._zoned)
 
-    def _turns(self, times: Times) -> list[tuple[Key, list[tuple[int, Row]]]]:
-        """For each key with state or rows, its due rows, in order."""
+    def _turns(self, times: Times) -> tuple[list[tuple[Key, list[tuple[int, Row]]]], list[Row]]:
+        """For each key with state or rows, its due rows, in order; and the rows that wait on."""
         timed = sorted(((times.micros(row[self._time]), row) for row in self._waiting), key=_order)
-        self._waiting = [row for at, row in timed if at >= (times.after or 0)]
+        waiting = [row for at, row in timed if at >= (times.after or 0)]
         keyed = sorted(((self._key_of(row), at, row) for at, row in timed if at < (times.after or 0)), key=_key_order)
         due = {key: [(at, row) for _, at, row in rows] for key, rows in groupby(keyed, key=lambda one: one[0])}
-        return [(key, due.get(key, [])) for key in {**dict.fromkeys(self._slots), **due}]
+        return [(key, due.get(key, [])) for key in {**dict.fromkeys(self._slots), **due}], waiting
 
     def _key_of(self, row: Row) -> Key:
         return tuple(row[name] for name in self._key)
 
-    def _turn(self, key: Key, rows: list[tuple[int, Row]], times: Times) -> list[dict[str, Any]]:
+    def _turn(
+        self, key: Key, rows: list[tuple[int, Row]], times: Times
+    ) -> tuple[dict[Place, Slot], list[dict[str, Any]]]:
+        """What a key has stored after the epoch, and its output."""
         caller = Caller(self._class, self._output_ddl, self._kept, times, self._file)
-        stored, found = self._slots.setdefault(key, {}), []
-        for one in list(caller.turn(key, dict(stored), rows)):  # all of it first: a fault leaves the state unchanged
+        before = self._slots.get(key, {})
+        stored, found = dict(before), []
+        for one in caller.turn(key, before, deepcopy(rows)):  # the class may change its rows
             if not isinstance(one, Change):
                 found.append(self._output.row(one))
             elif one.slot is None:
                 del stored[one.place]
             else:
                 stored[one.place] = one.slot
-        return found
+        return stored, found
 
 
 def _order(timed: tuple[int, Row]) -> Any:
