@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import SparkSession
 
 from floodmark.connectors.backlog.news import rebuild_due
@@ -113,7 +115,7 @@ class HeldRule:
         same = same and not any(stream.landing for stream in text.streams.values())  # new rows are landed first
         same = same and not is_moved(head, self._rule) and not self._has_gained(head)
         check_sinks_exist(text, self._home, head)
-        session, plan = analyse(self._root, text, self._home, head, head.open)
+        session, plan = self._analyse(text, head, intent=head.open)
         same = same and not plan.fold.shape.older
         self.drainer.check_tables()
         evolution.fit_quarantine(session, plan, self.drainer.sites(plan), head.epoch + 1)
@@ -139,7 +141,7 @@ class HeldRule:
 
     def plan_now(self) -> tuple[SparkSession, Plan]:
         """The current rule's session and plan, as this run has used them for epochs if it had any."""
-        return self._fit or analyse(self._root, self._rule, self._home, self.head)
+        return self._fit or self._analyse(self._rule, self.head)
 
     def correct(self, done: Recomputed, basis: Head, insists: bool) -> bool:
         """Replace what a correction has computed as of `basis`.
@@ -172,13 +174,13 @@ class HeldRule:
         It started with one or the other: a source's owner can widen a type before a backfill or while one is open.
         """
         engine, lookups = recorded.engine, recorded.lookups
-        session, plan = analyse(self._root, text, self._home, head, engine=engine, types=head.columns, lookups=lookups)
+        session, plan = self._analyse(text, head, engine=engine, types=head.columns, lookups=lookups)
         try:
             return correcting.recompute(session, plan, self._home, head)
         except ReplayDiffers:
             if not plan.fold.shape.older:
                 raise
-        session, plan = analyse(self._root, text, self._home, head, engine=engine, lookups=lookups)
+        session, plan = self._analyse(text, head, engine=engine, lookups=lookups)
         return correcting.recompute(session, plan, self._home, head)
 
     def _lose(self, head: Head) -> None:
@@ -241,16 +243,22 @@ class HeldRule:
         head = self.head
         check_same_sinks(head, self._rule, self._ledger.id)
         self.drainer.check_tables()
-        session, plan = analyse(self._root, self._rule, self._home, head, gaining=gaining)
+        session, plan = self._analyse(self._rule, head, gaining=gaining)
         if plan.rule.process is None:
-            stored = [name.rest for name in map(TableName.parse, head.table_ids) if name.is_state]
-            check_state_tables(plan.rule.rule, stored, () if plan.rule.rebuild else plan.fold.tables)
             kept = {name: table.names for name, table in plan.fold.tables.items()}
             check_state_columns(plan.rule.rule, head.columns, generation.columns_of(plan.fold.shape.streams), kept)
         self._check_sinks(session, plan)
         self._keeps = evolution.fit_state(session, plan, self.drainer.sites(plan), self._ledger)
         evolution.fit_quarantine(session, plan, self.drainer.sites(plan))
         self._fit = session, plan
+        return session, plan
+
+    def _analyse(self, text: Rule, head: Head, **how: Any) -> tuple[SparkSession, Plan]:
+        """A text's session and plan. Raises RuleChanged if the generation has other state than that of its SQL."""
+        session, plan = analyse(self._root, text, self._home, head, **how)
+        if plan.rule.process is None:
+            stored = [name.rest for name in map(TableName.parse, head.table_ids) if name.is_state]
+            check_state_tables(plan.rule.rule, stored, () if plan.rule.rebuild else plan.fold.tables)
         return session, plan
 
     def _check_sinks(self, session: SparkSession, plan: Plan) -> None:
