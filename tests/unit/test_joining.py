@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable
@@ -115,6 +116,50 @@ def test_after_a_kill_the_log_has_its_entries_and_their_times_again(
     joining.restore_log(copy)
     assert before.items() <= times(copy).items()
     assert not (copy / joining.HELD).exists()
+
+
+def without_hard_links(monkeypatch: pytest.MonkeyPatch, at_rename: Callable[[Path], None]) -> None:
+    """A file system that has no hard links. `at_rename`: what comes before a file gets its name."""
+    rename = Path.rename
+
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    def watch(self: Path, target: Path) -> Path:
+        at_rename(self)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    monkeypatch.setattr(Path, "rename", watch)
+
+
+def test_without_hard_links_readers_see_whole_entries_with_their_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, seen = tmp_path / "t", list[Path]()
+    before = old_table(address)
+    whole = {name: (address / "_delta_log" / name).read_text() for name in before}
+    without_hard_links(monkeypatch, seen.append)
+    joining.compact(str(address))
+    assert {file.name for file in seen if file.parent.name == "_delta_log"} >= {f".{n:020}.json.new" for n in range(2)}
+    assert before.items() <= times(address).items()
+    assert {name: (address / "_delta_log" / name).read_text() for name in before} == whole
+
+
+def test_what_a_kill_leaves_of_a_copy_is_not_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = tmp_path / "t"
+    old_table(address)
+    without_hard_links(monkeypatch, killed)
+    with pytest.raises(KeyboardInterrupt):
+        joining.compact(str(address))
+    (address / joining.HELD / f".{0:020}.json.new").write_text("{half")
+    joining.restore_log(address)
+    assert not [*(address / "_delta_log").glob(".*.new")] and not (address / joining.HELD).exists()
+    assert len(rows_of(str(address))) == 3
+
+
+def killed(file: Path) -> None:
+    raise KeyboardInterrupt
 
 
 def test_held_entries_of_another_log_are_not_put_back(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ DIGITS = 15  # of a DECIMAL, which a double holds
 BOUNDED = frozenset({"boolean", "byte", "short", "integer", "long", "date", "string", "binary", "timestamp",
                      "timestamp_ntz"})  # fmt: skip
 HELD = "_floodmark_log"  # a folder of the table, for the log's files while files are joined; readers pass over it
+PART = ".new"  # ends the name of a copy in the making, which begins with a dot
 TARGET = 100 * 1024 * 1024  # bytes of a file after which another starts
 SAFE = "/=+,;@$&!()"  # beside letters and digits of ASCII, and `_.-`: delta-rs writes them as Spark does
 ODD = frozenset("~*[]")  # it does not find files with these in their path
@@ -167,22 +169,30 @@ def restore_log(root: Path) -> None:
     held, log = root / HELD, root / "_delta_log"
     if not held.is_dir():
         return
-    newest = max((file.name for file in held.iterdir() if file.suffix == ".json"), default="")
+    files = [file for file in held.iterdir() if file.suffix != PART]
+    newest = max((file.name for file in files if file.suffix == ".json"), default="")
     if (log / newest).is_file() and (log / newest).read_bytes() == (held / newest).read_bytes():
-        for file in held.iterdir():
+        for file in files:
             if not (log / file.name).exists():
                 _link(file, log / file.name)
     shutil.rmtree(held)
 
 
 def _link(file: Path, to: Path) -> None:
-    """Give a file a second name; a copy with its times where the file system has no hard links."""
+    """Give a file a second name; a copy with its times where the file system has no hard links.
+
+    The copy comes whole: readers of the log pass over names that begin with a dot, and a kill may leave only these.
+    """
     try:
         to.hardlink_to(file)
     except (FileNotFoundError, FileExistsError):
         pass  # others may clean the log meanwhile, or put a file back
     except OSError:
-        shutil.copy2(file, to)
+        part = to.with_name(f".{to.name}{PART}")
+        shutil.copy2(file, part)
+        with part.open("rb") as copy:
+            os.fsync(copy.fileno())
+        part.rename(to)
 
 
 def _vouch_for(address: str, version: int) -> None:
