@@ -22,6 +22,8 @@ from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
+from floodmark.connectors.backlog.landings import check_sources_go_on
+from floodmark.connectors.delta.landed import KIND
 from floodmark.connectors.ports import fakes
 from floodmark.core.protocol.crashpoints import LANDING_POINTS
 from floodmark.core.rules import kinds
@@ -365,6 +367,21 @@ def test_a_landing_of_lines_goes_on_with_parquet(spark: SparkSession, place: Pat
     run(spark, flow)
     assert numbers(flow) == [0, 1, 2]
     proven(flow)
+
+
+def test_a_reset_is_refused_while_the_stream_names_another_kind_of_source(spark: SparkSession, place: Path) -> None:
+    flow = of_files(place)
+    add(flow, 0, 2)
+    run(spark, flow)
+    spark.sql(f"ALTER TABLE delta.`{flow.place.landing('events')}` UNSET TBLPROPERTIES ('{KIND}')")
+    add(flow, 2, 3)
+    run(spark, flow)
+    assert numbers(flow) == [0, 1, 2], "a landing of an earlier version, which has its kind from now on"
+    proven(flow)
+    flow.stream = {"delta": None, "python": own(place / "own"), "landing": True}
+    (place / "rules" / "rows.py").write_text(OWN)
+    with pytest.raises(HistoryGone, match=r"its landing was copied \(files\), found python"):
+        check_sources_go_on(flow.rule(), flow.place)
 
 
 @pytest.mark.prove

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.connectors.backlog import landings
-from floodmark.connectors.delta.landed import START, Landed
+from floodmark.connectors.delta.landed import KIND, START, Landed
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.source import DeltaSource
 from floodmark.connectors.ports import fakes
@@ -170,11 +170,13 @@ class Once:
     def source(self) -> Landed:
         return Landed("events", self.stream, self.inner, self.address)
 
-    def create(self) -> None:
+    def create(self, kind: str = "fake") -> None:
+        """kind: of the source; "": not recorded, as by earlier versions."""
         types = {"at": "timestamp", "k": "string", "v": "double", "n": "long", MALFORMED: "string"}
         fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in types.items()]
         schema = {"type": "struct", "fields": fields}
-        tables.create(self.address, json.dumps(schema), {tables.OWNER: "l", START: self.inner.take_start()})
+        said = {tables.OWNER: "l", START: self.inner.take_start()} | ({KIND: kind} if kind else {})
+        tables.create(self.address, json.dumps(schema), said)
 
     def give(self, *numbers: int) -> None:
         fakes.append(self.name, [event(n, n=n) for n in numbers])
@@ -272,6 +274,27 @@ def test_a_source_that_was_replaced_is_named_with_the_landing_that_a_reset_keeps
     for asks in (once.source.check_source, lambda: once.source.check_identity(once.at(2), None)):
         with pytest.raises(HistoryGone, match=r"floodmark reset`.*a landing, which a reset keeps.*move the folder"):
             asks()
+
+
+@pytest.mark.parametrize("asked", ["check_source", "backlog", "check_appended", "news", "check_identity"])
+def test_a_landing_of_another_kind_of_source_is_told_before_its_offsets_are_read(once: Once, asked: str) -> None:
+    once.create("kafka")
+    asks = {"check_source": once.source.check_source, "check_identity": lambda: once.source.check_identity(at, None)}
+    at = once.at(1)
+    with pytest.raises(
+        HistoryGone, match=r"copied \(kafka\), found fake.*Restore the stream .*move the folder"
+    ) as fault:
+        asks.get(asked, lambda: getattr(once.source, asked)(at))()
+    assert str(fault.value).count("move the folder") == 1
+    assert once.source.is_another(at) and once.source.start() == at
+
+
+def test_a_landing_of_an_earlier_version_has_no_kind_and_goes_on(once: Once) -> None:
+    once.create("")
+    once.give(1)
+    once.land()
+    once.source.check_source()
+    assert once.source.other_kind is None and not once.source.is_another(once.at(2))
 
 
 @pytest.mark.parametrize("asked", ["check_appended", "backlog", "news", "check_columns", "frame"])
@@ -411,6 +434,13 @@ def reading(place: Path, landed: int | None, **stream: Any) -> Flow:
         properties = {tables.OWNER: ledger.id, START: lines[landed]}
         tables.create(flow.place.landing("events"), table.schema().to_json(), properties)
     return flow
+
+
+def test_upkeep_of_a_sink_keeps_nothing_for_a_landing_of_another_kind(place: Path) -> None:
+    flow = reading(place, 3, landing=True)
+    landing = flow.place.landing("events")
+    DeltaTable(landing).alter.set_table_properties({KIND: "kafka"}, raise_if_not_exists=False)
+    assert needs_of([flow.source], [flow.rule()], flow.home)[flow.source].since is None
 
 
 def test_what_is_not_landed_is_needed_however_much_is_folded(place: Path) -> None:

@@ -134,7 +134,7 @@ def _pinned(reader: Reader, head: Head) -> Need:
 def _to_land(reader: Reader, rule: Rule, root: Path) -> Need:
     """All data that is not in the reader's landing yet."""
     one = landings(rule, Home(root, reader.rule)).get(reader.name)
-    if one is None:
+    if one is None or one.other_kind is not None:  # then it has copied something else
         return Need()
     return _beyond(reader, DeltaOffset.parse(one.newest().end), "to land them")
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from floodmark.core.lifecycle.retention import Limit
 
 START = "floodmark.landing"  # table property: the source's offset at which copying started
+KIND = "floodmark.landing.kind"  # table property: the source's kind, which spells offsets; older landings have none
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,17 @@ class Landed(DeltaSource):
         """The app id of its chunks."""
         return app_of(str(tables.owner_of(self.table())), self.name)
 
+    @property
+    def other_kind(self) -> str | None:
+        """The kind of source that was copied, where the stream names another; None also if it is not recorded."""
+        kind = self.table().metadata().configuration.get(KIND, self.stream_of.kind)
+        return None if kind == self.stream_of.kind else kind
+
     def newest(self) -> Chunk:
-        """The newest chunk. Raises HistoryGone without a table."""
+        """The newest chunk. Raises HistoryGone without a table, and if another kind of source was copied."""
         table, app = self.table(), self.app
+        if self.other_kind is not None:
+            raise _another_kind(self, self.other_kind)
         number = tablelog.recorded_in(table, app)
         if number is None:
             return Chunk(0, 0, table.metadata().configuration[START])
@@ -209,8 +218,9 @@ class Landed(DeltaSource):
 
     def check_appended(self, line: str) -> None:
         super().check_appended(line)
+        landed = self.newest().end
         with self.of_source():
-            self.inner.check_appended(self.newest().end)
+            self.inner.check_appended(landed)
 
     def _refuse_removed(self, commits: Iterable[tablelog.DataCommit]) -> None:
         found = next((commit for commit in commits if commit.removes and commit.metadata is not None), None)
@@ -239,7 +249,7 @@ class Landed(DeltaSource):
         return sha256(str(said.get("userMetadata")).encode()).hexdigest()
 
     def is_another(self, line: str, log_sum: str | None = None) -> bool:
-        if self.landing() is None:
+        if self.landing() is None or self.other_kind is not None:
             return True
         chunk = self.newest()
         return super().is_another(line, log_sum) or self.inner.is_another(chunk.end, chunk.log_sum)
@@ -264,9 +274,9 @@ class Landed(DeltaSource):
         self._check_kept(begin, end if source is None else begin)
         if source is None:
             return super().frame(spark, begin, end)
-        landed = super().frame(spark, begin, super().end())
+        landed, since = super().frame(spark, begin, super().end()), self.newest().end
         with self.of_source():
-            more = self.inner.frame(spark, self.newest().end, source)
+            more = self.inner.frame(spark, since, source)
         return landed.unionByName(more, allowMissingColumns=True)
 
     def _check_kept(self, begin: str, end: str) -> None:
@@ -284,6 +294,15 @@ class Landed(DeltaSource):
 
     def typed(self, spark: SparkSession) -> DataFrame:
         return self.inner.typed(spark) if self.landing() is None else super().whole(spark)
+
+
+def _another_kind(landed: Landed, kind: str) -> HistoryGone:
+    problem = (
+        f"expected the kind of source from which its landing was copied ({kind}), found {landed.stream_of.kind}, to "
+        "which offsets of the other mean nothing. Restore the stream in the rule file; or move the folder of the "
+        "landing, with its rows, out of the home, and start over with `floodmark reset`"
+    )
+    return HistoryGone(about(f"stream {landed.name}", landed.address, problem))
 
 
 def _source_end(line: str | None) -> str | None:

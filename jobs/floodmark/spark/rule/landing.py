@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
-from floodmark.connectors.delta.landed import START, Landed
+from floodmark.connectors.delta.landed import KIND, START, Landed
 from floodmark.connectors.planning.epochends import steps
 from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.ports.source import MALFORMED, Source
@@ -60,11 +60,11 @@ def prepare(session: SparkSession, rule: Rule, home: Home, ledger: str) -> None:
     """Create the landings that are not there, for a generation that begins. What is there stays, with its rows, and
     gains the columns that its source has gained."""
     for name, source in _landed(rule, home):
-        table = source.landing()
+        table, kind = source.landing(), source.stream_of.kind
         if table is None:
             start = source.inner.take_start()
             columns = source.inner.typed(session).schema
-            tablesink.create(session, source.address, columns, ledger, {**PROPERTIES, START: start})
+            tablesink.create(session, source.address, columns, ledger, {**PROPERTIES, START: start, KIND: kind})
         elif tables.owner_of(table) != ledger:
             raise NotOwned(
                 about(f"stream {name}", source.address, f"expected a landing of ledger {ledger}, found another's")
@@ -138,6 +138,7 @@ class _Copying:
     def copies(self) -> Iterator[LandedReport]:
         newest = self._source.newest()
         self._source.check_source()
+        layouts.set_properties(self._session, self._address, {KIND: self._source.stream_of.kind})
         self._inner.landed(newest.end)
         limits = chunk_limits(self._inner, source_can(self._rule.streams[self._name].kind), self._rule.epoch)
         with self._source.of_source():
