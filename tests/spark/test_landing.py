@@ -25,6 +25,7 @@ from floodmark.cli.app import app
 from floodmark.connectors.backlog.landings import check_sources_go_on
 from floodmark.connectors.delta.landed import KIND
 from floodmark.connectors.ports import fakes
+from floodmark.connectors.preflight import check_next
 from floodmark.core.protocol.crashpoints import LANDING_POINTS
 from floodmark.core.rules import kinds
 from floodmark.core.rules.rule import EpochLimits
@@ -268,6 +269,22 @@ def test_columns_that_come_are_landed_and_others_are_refused(spark: SparkSession
     with pytest.raises(WrongColumn, match=r"stream events: expected the columns .* \(w: landed, found none\)"):
         run(spark, flow)
     assert len(landed(flow)) == 4
+
+
+def test_a_column_that_comes_is_null_in_rows_that_wait(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, sinks=1, sql=STATELESS, stream={"landing": True})
+    flow.arrive(rows(0, 2))
+    run(spark, flow)
+    flow.arrive(rows(2, 3))
+    assert crash(spark, flow, "landing.after")
+    spark.sql(f"ALTER TABLE delta.`{flow.source}` ADD COLUMNS (w INT)")
+    flow.sql = "SELECT at, k, v, n, w FROM events"
+    flow.settings = {"sinks": [{"delta": flow.sink(), "schema": "add_columns"}]}
+    check_next(flow.rule(), flow.home)
+    report = run(spark, flow)
+    assert report.landed == [] and len(report.epochs) == 1
+    assert [(row["n"], row["w"]) for row in rows_of(flow.sink()) if row["n"] == 2] == [(2, None)]
+    proven(flow)
 
 
 def test_a_reset_reads_columns_that_the_rule_has_declared_since(spark: SparkSession, place: Path) -> None:

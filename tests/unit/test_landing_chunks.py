@@ -12,7 +12,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from support.aged import age, files
 from support.flow import SCHEMA, STATELESS, Flow, event, rows_of
 from typer.testing import CliRunner
@@ -24,6 +24,7 @@ from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.source import DeltaSource
 from floodmark.connectors.ports import fakes
 from floodmark.connectors.ports.source import MALFORMED
+from floodmark.connectors.preflight import check_sql_columns
 from floodmark.core.lifecycle.changes import check_edit
 from floodmark.core.lifecycle.cleanup import first_kept
 from floodmark.core.protocol.entry import Entry
@@ -33,7 +34,7 @@ from floodmark.core.rules.kinds import stream_can
 from floodmark.core.rules.model import Landing
 from floodmark.core.rules.rule import EpochLimits, Rule, Stream, load_rule
 from floodmark.core.rules.sinks.delivery import before_landing, delivery
-from floodmark.errors import Fenced, HistoryGone, RuleChanged, RuleInvalid
+from floodmark.errors import Fenced, HistoryGone, RuleChanged, RuleInvalid, SqlRefused
 from floodmark.ledger.delta import tables
 from floodmark.ledger.landings import app_of, cut, cut_app, due_cut
 from floodmark.ledger.ledger import Ledger
@@ -434,6 +435,16 @@ def reading(place: Path, landed: int | None, **stream: Any) -> Flow:
         properties = {tables.OWNER: ledger.id, START: lines[landed]}
         tables.create(flow.place.landing("events"), table.schema().to_json(), properties)
     return flow
+
+
+def test_sql_may_read_a_column_that_the_landing_is_about_to_gain(place: Path) -> None:
+    flow = reading(place, 3, landing=True)
+    check_sql_columns(flow.rule(), flow.place)
+    flow.sql = "SELECT n, w FROM events"
+    with pytest.raises(SqlRefused, match="column w: expected a column"):
+        check_sql_columns(flow.rule(), flow.place)
+    DeltaTable(flow.source).alter.add_columns([Field("w", "integer", nullable=True)])
+    check_sql_columns(flow.rule(), flow.place)
 
 
 def test_upkeep_of_a_sink_keeps_nothing_for_a_landing_of_another_kind(place: Path) -> None:

@@ -23,7 +23,7 @@ from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.sinkcolumns import STAMPS
 from floodmark.core.text.addresses import FILES, location, same_address, within
 from floodmark.core.text.tablenames import about_sink, last_part
-from floodmark.errors import HistoryGone, NotOwned, WrongColumn
+from floodmark.errors import HistoryGone, NotOwned, SqlRefused, WrongColumn
 from floodmark.ledger.delta import tables
 from floodmark.ledger.delta.damage import repair_log
 from floodmark.ledger.holder import holder_pid
@@ -192,9 +192,16 @@ def check_sources(rule: Rule, home: Home, head: Head) -> None:
 
 def check_sql_columns(rule: Rule, home: Home | None) -> None:
     """Check that the columns that the rule's SQL names exist. This takes half a second, which idle runs save."""
-    streams = {name: source.columns() for name, source in sources(rule, home).items()}
-    lookups = {name: tables.columns_of(LookupTable(name, one).table()) for name, one in rule.lookups.items()}
-    check_names(rule, {**streams, **lookups})
+    streams = sources(rule, home)
+    found = {name: source.columns() for name, source in streams.items()}
+    found |= {name: tables.columns_of(LookupTable(name, one).table()) for name, one in rule.lookups.items()}
+    try:
+        check_names(rule, found)
+    except SqlRefused:
+        landed = {name: source.origin for name, source in streams.items() if source.origin is not source}
+        if not landed:
+            raise
+        check_names(rule, found | {name: found[name] | one.columns() for name, one in landed.items()})  # it gains them
 
 
 def check_start_versions(rule: Rule, home: Home | None) -> None:

@@ -143,6 +143,8 @@ class _Copying:
         limits = chunk_limits(self._inner, source_can(self._rule.streams[self._name].kind), self._rule.epoch)
         with self._source.of_source():
             ends = steps(self._inner, newest.end, limits)
+            if len(ends) == 1:  # no copy brings the columns that the SQL may read of rows that wait
+                _gain(self._session, self._address, self._inner.typed(self._session).schema)
         for number, (since, end) in enumerate(pairwise(ends), newest.number + 1):
             yield self._copy(number, since, end)
 
