@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from support.crash import Crash, crash_at
-from support.flow import START, Flow, event, rows_of
+from support.flow import SCHEMA, START, Flow, event, rows_of
 from support.oracle import ordered
 from support.running import abandon, crash, run
 from typer.testing import CliRunner
@@ -24,8 +25,10 @@ from floodmark.cli.shared import withspark
 from floodmark.core.lifecycle.replays import replay_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Replay
-from floodmark.errors import InputFault, WrongColumn
+from floodmark.errors import InputFault, ProcessFault, WrongColumn
+from floodmark.ledger.delta.datafiles import query
 from floodmark.spark.rule.run import RuleRun
+from floodmark.views.contents.tablerows import plain
 
 READ = {"start": {"version": 0}, "event_time": {"name": "time", "expr": "timestampadd(SECOND, CAST(k AS INT), at)"},
         "where": "10 / n > 0"}  # fmt: skip
@@ -156,6 +159,26 @@ def test_a_call_that_raises_is_undone_and_its_rows_are_dead_once(spark: SparkSes
     commits = [json.loads(row.body) for row in flow.ledger().rows if row.kind == "commit"]
     assert [commit.get("rejected") for commit in commits] == [None, {"events": 2}, {"events": 2}]
     assert flow.counts() == {"read": 10, "filtered": 0, "dead": 0, "late": 0, "folded": 10}
+    proven(flow)
+
+
+def test_a_waiting_row_that_python_cannot_hold_is_dead_without_a_reset(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, "picky", process="picky:Picky", stream={"start": {"version": 0}}, sinks=1)
+    due = pa.field("due", pa.timestamp("us", "UTC"))
+    for events, beyond in (([event(0), event(10, "b")], 253402300800 * 10**6), ([event(100)], 0)):
+        rows = pa.Table.from_pylist(events, SCHEMA)
+        times = pa.array([0] * (rows.num_rows - 1) + [beyond], due.type)
+        write_deltalake(flow.source, rows.append_column(due, times), mode="append")
+        if beyond:
+            run(spark, flow)
+    with pytest.raises(ProcessFault, match=r"in stream events, column due, for key \('b',\).*`on_error: dead`"):
+        run(spark, flow)
+    flow.settings = {"on_error": "dead"}
+    run(spark, flow)
+    assert sink(flow) == [("a", START, 0, 1)]
+    [row] = [plain(one) for one in query(DeltaTable(flow.place.dead), "SELECT * FROM t")]
+    assert (row["k"], row["due"], row["_epoch"]) == ("b", "+10000-01-01T00:00:00Z", 2)
+    assert row["_reason"].startswith("expected a value that Python has")
     proven(flow)
 
 

@@ -6,7 +6,7 @@ one batch of input, the stored values of one key, and unsent output: never a who
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, groupby
@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from floodmark.core.lifecycle.zones import far_text
 from floodmark.core.process.calls import Caller, Rejected
 from floodmark.core.process.context import ORIGIN, Declaration, Times
 from floodmark.core.process.loading import load_class
@@ -25,6 +26,7 @@ from floodmark.errors import ProcessFault
 SEND = 4096  # output rows and changes that are sent together
 OUTPUT = -1  # marks output rows in column `part`; otherwise `part` is the number of a state table, or
 REJECTED = -2  # this for rejected rows of the first stream, one less for those of the second, …
+NOT_PYTHONS = (OverflowError, ValueError, KeyError)  # raised for a value that Python lacks
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Work:
 
 
 Batches = Iterator[pa.RecordBatch]
+Values = dict[str, list[Any]]  # of a batch, by column
 
 
 def worker(work: Work) -> Callable[[Batches], Batches]:
@@ -90,7 +93,7 @@ def worker(work: Work) -> Callable[[Batches], Batches]:
         make = load_class(work.source, work.file, work.name)
         caller = Caller(make, work.output, work.declared, work.times, work.file, work.rejects)
         outbox = _Outbox(work)
-        for key, records in groupby(_records(work.layout, batches), key=itemgetter(0)):
+        for key, records in groupby(_records(work.layout, _fit(work, batches, outbox)), key=itemgetter(0)):
             stored, rows = _split(work.layout, records)
             for one in caller.turn(key, stored, rows):
                 outbox.put(key, one)
@@ -101,14 +104,45 @@ def worker(work: Work) -> Callable[[Batches], Batches]:
     return turns
 
 
-def _records(layout: Layout, batches: Batches) -> Iterator[tuple[Any, ...]]:
-    """(key, waits, part, time, values…) of each row, in the order of the partition."""
+def _fit(work: Work, batches: Batches, outbox: _Outbox) -> Iterator[Values]:
+    """The values of each batch. The outbox gets rows with a value that Python lacks, as they are: the class does not
+    get them. Raises ProcessFault if they may not be rejected."""
     for batch in batches:
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        keys = _zipped(layout, columns, layout.key_columns, batch.num_rows)
-        heads = [_plain(columns[name]) for name in ("waits", "part", "time", "name", "number", "gone")]
-        rows = [_zipped(layout, columns, layout.row_columns(i), len(keys)) for i in range(len(layout.streams))]
-        states = [_zipped(layout, columns, layout.state_columns(i), len(keys)) for i in range(len(layout.states))]
+        try:
+            yield _values(batch)
+        except NOT_PYTHONS:
+            unfit = _unfit(work, batch)
+            outbox.reject_unfit(batch, unfit)
+            yield _values(batch.filter(pa.array(i not in unfit for i in range(batch.num_rows))))
+
+
+def _values(batch: pa.RecordBatch) -> Values:
+    named = zip(batch.schema.names, batch.columns, strict=True)
+    return {name: _plain(column) for name, column in named if name != "epoch"}  # which only sorts
+
+
+def _unfit(work: Work, batch: pa.RecordBatch) -> dict[int, str]:
+    """Why rows of a batch cannot be given to the class, by position."""
+    found: dict[int, str] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        for i, one in enumerate(_rows(column)):
+            problem = _problem(one)
+            if problem is not None and i not in found:
+                found[i] = _lacking(work.layout, batch, i, name, problem)
+                if not (work.rejects and batch["waits"][i].as_py()):
+                    raise ProcessFault(
+                        f"{found[i]}. Quarantine such rows with `on_error: dead` in the rule file; no reset is needed"
+                    )
+    return found
+
+
+def _records(layout: Layout, batches: Iterator[Values]) -> Iterator[tuple[Any, ...]]:
+    """(key, waits, part, time, values…) of each row, in the order of the partition."""
+    for columns in batches:
+        heads = [columns[name] for name in ("waits", "part", "time", "name", "number", "gone")]
+        keys = _zipped(columns, layout.key_columns)
+        rows = [_zipped(columns, layout.row_columns(i)) for i in range(len(layout.streams))]
+        states = [_zipped(columns, layout.state_columns(i)) for i in range(len(layout.states))]
         for i, (key, (waits, part, time, name, number, gone)) in enumerate(
             zip(keys, zip(*heads, strict=True), strict=True)
         ):
@@ -152,36 +186,41 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _zipped(layout: Layout, columns: dict[str, pa.Array], names: list[str], rows: int) -> list[tuple[Any, ...]]:
-    return list(zip(*(_python_values(layout, columns, name) for name in names), strict=True)) if names else [()] * rows
+def _zipped(columns: Values, names: list[str]) -> list[tuple[Any, ...]]:
+    return list(zip(*(columns[name] for name in names), strict=True)) if names else [()] * len(columns["waits"])
 
 
-def _python_values(layout: Layout, columns: dict[str, pa.Array], name: str) -> list[Any]:
-    """Python's values of a column. Raises ProcessFault for values that Python cannot hold: times outside its calendar,
-    text that is not UTF-8."""
-    try:
-        return _plain(columns[name])
-    except (OverflowError, ValueError) as fault:
-        row = next(i for i, one in enumerate(_rows(columns[name])) if not _is_plain(one))
-        parts = [_rows(columns[key])[row] for key in layout.key_columns]
-        key = tuple(_plain(one)[0] if _is_plain(one) else "?" for one in parts)
-        raise ProcessFault(
-            "expected a value that Python has (times from year 1 to 9999, in UTC; text that is UTF-8) in "
-            f"{layout.place(name)}, for key {short(key)}, found another: {' '.join(str(fault).split())}. Exclude "
-            "such rows with the stream's `where`"
-        ) from fault
+def _lacking(layout: Layout, batch: pa.RecordBatch, row: int, column: str, problem: str) -> str:
+    """The reason for a row with a value that Python lacks."""
+    parts = [batch[name].slice(row, 1) for name in layout.key_columns]
+    key = tuple("?" if _problem(one) else _plain(one)[0] for one in parts)
+    at = batch["time"][row].as_py()
+    when = "" if at is None else f", event time {far_text(at)}"
+    return (
+        "expected a value that Python has (times from year 1 to 9999, in UTC; text that is UTF-8; maps without a key "
+        f"twice) in {layout.place(column)}, for key {short(key)}{when}, found {_shown(batch[column].slice(row, 1))}: "
+        f"{' '.join(problem.split())}"
+    )
+
+
+def _shown(one: pa.Array) -> str:
+    """A value that Python lacks, as text; of one that holds others, its type."""
+    if pa.types.is_temporal(one.type):
+        return far_text(one.cast(pa.timestamp("us")).cast(pa.int64())[0].as_py())
+    return short(one.cast(pa.binary())[0].as_py()) if pa.types.is_string(one.type) else f"a value of type {one.type}"
 
 
 def _rows(column: pa.Array) -> list[pa.Array]:
     return [column.slice(i, 1) for i in range(len(column))]
 
 
-def _is_plain(one: pa.Array) -> bool:
+def _problem(one: pa.Array) -> str | None:
+    """Why Python lacks a value; None if it has it."""
     try:
         _plain(one)
-    except (OverflowError, ValueError):
-        return False
-    return True
+    except NOT_PYTHONS as fault:
+        return str(fault)
+    return None
 
 
 def _split(layout: Layout, records: Iterable[tuple[Any, ...]]) -> tuple[dict[Place, Slot], Iterator[Any]]:
@@ -214,7 +253,18 @@ class _Outbox:
         self._work, self._layout = work, work.layout
         self._parts = {name: i for i, name in enumerate(work.layout.tables)}
         self._rows: dict[int, list[tuple[Any, ...]]] = {}
+        self._unfit: list[pa.RecordBatch] = []
         self.waiting = 0
+
+    def reject_unfit(self, batch: pa.RecordBatch, reasons: Mapping[int, str]) -> None:
+        """Send rows of a batch as they are. reasons: by position."""
+        parts = batch["part"].to_pylist()
+        for part in sorted({parts[i] for i in reasons}):
+            places = [i for i in sorted(reasons) if parts[i] == part]
+            rows = batch.take(pa.array(places))
+            given = {name: rows[name] for name in self._layout.row_columns(part)}
+            self._unfit.append(self._batch(REJECTED - part, len(places), given | {"why": [reasons[i] for i in places]}))
+            self.waiting += len(places)
 
     def put(self, key: tuple[Any, ...], one: tuple[Any, ...] | Rejected | Change) -> None:
         if isinstance(one, Rejected):
@@ -245,17 +295,16 @@ class _Outbox:
 
     def sent(self) -> Iterator[pa.RecordBatch]:
         rows, self._rows, self.waiting = self._rows, {}, 0
+        unfit, self._unfit = self._unfit, []
+        yield from unfit
         for part, found in rows.items():
-            yield self._batch(part, found)
+            columns = zip(self._columns(part), zip(*found, strict=True), strict=True)
+            yield self._batch(part, len(found), dict(columns))
 
-    def _batch(self, part: int, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
-        given = dict(zip(self._columns(part), zip(*rows, strict=True), strict=True))
-        given["part"] = (part,) * len(rows)
+    def _batch(self, part: int, rows: int, given: Mapping[str, Any]) -> pa.RecordBatch:
+        given = {**given, "part": [part] * rows}
         schema = self._work.schema
-        return pa.RecordBatch.from_arrays(
-            [pa.array(given[f.name], f.type) if f.name in given else pa.nulls(len(rows), f.type) for f in schema],
-            schema=schema,
-        )
+        return pa.RecordBatch.from_arrays([_column(given.get(f.name), f.type, rows) for f in schema], schema=schema)
 
     def _columns(self, part: int) -> list[str]:
         if part == OUTPUT:
@@ -264,3 +313,9 @@ class _Outbox:
             return ["why", *self._layout.row_columns(REJECTED - part)]
         own = self._layout.state_columns(part) if part < len(self._layout.states) else ["name", "number"]
         return [*self._layout.key_columns, "time", "gone", *own]
+
+
+def _column(values: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    if values is None:
+        return pa.nulls(rows, kind)
+    return values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, kind)
