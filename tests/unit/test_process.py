@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from floodmark.core.process.calls import Caller
+from floodmark.core.process.context import Declaration, Times
 from floodmark.errors import ProcessFault
 from floodmark.testing import Harness
 
@@ -304,3 +306,55 @@ def test_the_documented_class_does_what_its_page_says() -> None:
     harness = names["alarm"]
     harness.feed({"device": "a", "at": datetime(2001, 1, 2, tzinfo=UTC), "value": 3.0})
     assert [one["message"] for one in harness.advance(datetime(2001, 1, 2, 0, 5, tzinfo=UTC))] == ["doubled"]
+
+
+def unreadable() -> Iterator[tuple[int, dict[str, Any]]]:
+    yield 1, {"n": 1}
+    yield 1, {"n": 2}
+    raise OSError("no more input")
+
+
+class Catching:
+    output = "n BIGINT"
+
+    def __init__(self, again: bool) -> None:
+        self.again = again
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[Any]:
+        try:
+            for row in rows:
+                yield (row["n"],)
+        except Exception:
+            if self.again:
+                raise KeyError("the class's own") from None
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("rejects", [False, True])
+def test_an_error_of_reading_rows_ends_the_epoch_whatever_the_class_makes_of_it(again: bool, rejects: bool) -> None:
+    kept = Declaration({}, {}, timers=False, clock_timers=False)
+    caller = Caller(lambda: Catching(again), Catching.output, kept, Times(0, 9, 9), rejects=rejects)
+    with pytest.raises(OSError, match="no more input"):
+        list(caller.turn(("a",), {}, unreadable()))
+
+
+class Keeping:
+    """Does with its rows what it should not: reads them twice, in a later call and of another key, and changes them."""
+
+    output = "read BIGINT, again BIGINT, older BIGINT"
+    older: ClassVar[list[Any]] = []
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[Any]:
+        older = sum(len(list(one)) for one in self.older)
+        first = next(rows)
+        first.clear()
+        self.older.append(rows)
+        if key == ("b",):
+            yield 1 + len(list(rows)), len(list(rows)), older
+
+
+def test_rows_are_given_once_and_to_their_own_call() -> None:
+    one = harness(Keeping)
+    one.feed(*(row(second, key, n) for key in "abc" for second in (0, 1) for n in (1, 2, 3)))
+    assert told(one.advance(at(5))) == [(3, 0, 0), (3, 0, 0)]
+    assert told(one.advance(at(9))) == []

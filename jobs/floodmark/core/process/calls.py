@@ -73,15 +73,26 @@ class _Turn:
     def __init__(self, caller: Caller, key: Key, slots: Slots):
         self._caller, self._key, self._slots = caller, key, slots
         self._ctx = Context(caller.schema, slots, caller.times)
+        self._unread: BaseException | None = None  # why the rows could not be read on
 
     def outputs(self, rows: Iterable[tuple[int, Row]]) -> Iterator[Output | Rejected]:
         yield from self._clock_timers()
-        for at, same in groupby(rows, key=itemgetter(0)):
+        for at, same in groupby(self._watched(rows), key=itemgetter(0)):
             yield from self._timers(at)
             self._ctx.position, self._ctx.in_timer = at, False
             given = (row for _, row in same)
             yield from self._tried(list(given)) if self._caller.rejects else self._called("process", given, self._ctx)
         yield from self._timers(self._caller.times.after)
+
+    def _watched(self, rows: Iterable[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
+        """The rows. An error of reading them is remembered, because the class that reads them may catch it."""
+        try:
+            yield from rows
+        except GeneratorExit:
+            raise
+        except BaseException as fault:
+            self._unread = fault
+            raise
 
     def _tried(self, rows: list[Row]) -> Iterator[Output | Rejected]:
         """Make one call completely or not at all.
@@ -116,14 +127,21 @@ class _Turn:
                 yield from self._called("on_clock", Times(None, None, 0).event_time(at), name, self._ctx)
 
     def _called(self, method: str, *arguments: Any) -> Iterator[Output]:
-        """Yield what the method yields or returns; whatever it raises becomes a ProcessFault."""
+        """Yield what the method yields or returns; whatever it raises becomes a ProcessFault.
+
+        If the rows could not be read on, that is raised instead, whatever the method makes of it.
+        """
         try:
             for row in getattr(self._caller.make(), method)(self._key, *arguments) or ():
                 yield self._caller.checked(row)
         except (GeneratorExit, KeyboardInterrupt):
             raise
         except BaseException as fault:  # sys.exit, too, would end the worker without a word
+            if self._unread is not None:
+                raise self._unread from None
             raise ProcessFault(self._failure_message(method, fault)) from fault
+        if self._unread is not None:
+            raise self._unread
 
     def _failure_message(self, method: str, fault: BaseException) -> str:
         """One line: the method that failed, the key and time, and why."""
