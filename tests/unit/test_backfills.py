@@ -200,6 +200,7 @@ def test_what_no_interval_bounds_is_backfilled_as_a_whole(tmp_path: Path, how: d
 
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"process": "clocks:Clocks"}, {}, "timers by the clock"),
+    ({"process": "clocks:Stamped"}, {}, r"clocks.py:28: context.now"),
     ({"settings": {"sinks": [{"delta": "/lake/merged", "key": ["k"]}]}}, {}, "nothing but the order of epochs"),
     ({"sql": "SELECT at, current_timestamp() AS done FROM events"}, {}, "reads the clock"),
     ({"settings": {"qos": 0}}, {}, "qos 0"),

@@ -21,7 +21,7 @@ from floodmark.cli.app import app
 from floodmark.connectors.columns import check_columns
 from floodmark.core.lifecycle.changes import check_edit
 from floodmark.core.process.loading import load_class
-from floodmark.core.process.stable import unstable
+from floodmark.core.process.stable import of_its_epoch, unstable
 from floodmark.core.process.values import Record
 from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.core.text.ddl import columns_of, text_of
@@ -180,6 +180,43 @@ def test_clocks_and_randomness_are_found(text: str, found: str) -> None:
 )
 def test_what_a_replay_does_not_change_is_allowed(text: str) -> None:
     assert list(unstable(text, "alarms.py")) == []
+
+
+CLASSES = """
+from datetime import datetime
+from clocks import now
+class Base:
+    def stamp(self, ctx):
+        {base}
+class Mine(Base):
+    def process(self, key, rows, other):
+        self.now = row["now"]
+        {mine}
+class Theirs:
+    def process(self, key, rows, ctx):
+        return ctx.now
+def helper(c):
+    {helper}
+"""
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        ({}, []),
+        ({"mine": "return self.now, row['now'], now, Theirs"}, []),
+        ({"mine": "other.now = 1"}, []),
+        ({"mine": "return (other.now + x).isoformat()"}, ["a.py:10: other.now"]),
+        ({"mine": "return getattr(other, 'now')"}, ["a.py:10: getattr(other, 'now')"]),
+        ({"mine": "return self.ctx.now"}, ["a.py:10: self.ctx.now"]),
+        ({"base": "return ctx.now"}, ["a.py:6: ctx.now"]),
+        ({"helper": "return c.now"}, ["a.py:15: c.now"]),
+        ({"mine": "return datetime.now()"}, ["a.py:10: datetime.datetime.now"]),
+    ],
+)
+def test_what_a_class_reads_of_its_epoch_is_found(texts: dict[str, str], found: list[str]) -> None:
+    text = CLASSES.format(**{"base": "pass", "mine": "pass", "helper": "pass"} | texts)
+    assert list(of_its_epoch(text, "a.py", "Mine")) == found
 
 
 def test_clocks_are_refused_at_qos_2_only(load: Any) -> None:

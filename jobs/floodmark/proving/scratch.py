@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.connectors.ports.target import ScratchPlaces
-from floodmark.core.rules.checks.recomputing import why_not_corrected
+from floodmark.core.rules.checks.recomputing import of_class, why_not_corrected
 from floodmark.core.rules.kinds import sink_kind, stream_can, targets
 from floodmark.core.rules.rule import EpochLimits, Rule, Sink, StartAt, Stream
 from floodmark.core.rules.sinks.outboxes import outbox_of
@@ -23,7 +22,6 @@ from floodmark.errors import FloodmarkError
 from floodmark.ledger.home import check_home
 
 FIRST = StartAt(version=1)  # version 0 of a sampled table is empty, so that no epoch is one of a first snapshot
-CLOCK_OF_A_CLASS = re.compile(r"\.\s*now\b")
 
 
 @dataclass(frozen=True)
@@ -208,8 +206,7 @@ def clocked(rule: Rule) -> bool:
     times = [stream.event_time.expr for stream in rule.streams.values() if stream.event_time and stream.event_time.expr]
     if any(at_clock(text, 0) != text for text in (rule.sql, *times)):
         return True
-    process = rule.process
-    return process is not None and (process.clock_timers or bool(CLOCK_OF_A_CLASS.search(process.source)))
+    return rule.process is not None and next(of_class(rule.process), None) is not None
 
 
 def omitted(rule: Rule) -> list[str]:

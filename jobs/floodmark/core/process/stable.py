@@ -26,6 +26,7 @@ _RANDOM = frozenset(
 """.split()
 )
 _OTHER = "gives a different answer in a replay"
+_DERIVED = "derive it from the row, for example with uuid.uuid5"
 _RANDOM_MODULES = ("random", "secrets", "numpy.random")
 _WATCHED = {name.rpartition(".")[0] for name in _CLOCKS | _RANDOM} | set(_RANDOM_MODULES)
 
@@ -33,14 +34,58 @@ _WATCHED = {name.rpartition(".")[0] for name in _CLOCKS | _RANDOM} | set(_RANDOM
 def unstable(source: str, file: str) -> Iterator[str]:
     """`FILE:LINE: …` for each use of a wall clock or of randomness, with what to use instead."""
     tree = ast.parse(source, file)
+    for line, found in _uses(tree):
+        way = "use ctx.now, the epoch's recorded clock" if found in _CLOCKS else _DERIVED
+        yield f"{file}:{line}: {found} {_OTHER}: {way}"
+    yield from _star_imports(tree, file)
+
+
+def of_its_epoch(source: str, file: str, name: str) -> Iterator[str]:
+    """`FILE:LINE: …` for each place where class `name` reads the epoch's clock, a wall clock or randomness.
+
+    What it gives there cannot be computed again by a later epoch. Whatever name the context has, its `now` is meant.
+    """
+    tree = ast.parse(source, file)
+    yield from (f"{file}:{line}: {found}" for line, found in _uses(tree))
+    names, others = dict(_imported(tree)), _other_classes(tree, name)
+    for node in (node for part in tree.body if part not in others for node in ast.walk(part)):
+        if _is_now(node) and isinstance(node, ast.expr) and _dotted(node, names) is None:
+            yield f"{file}:{node.lineno}: {ast.unparse(node)}"
+
+
+def _is_now(node: ast.AST) -> bool:
+    """Whether this reads an attribute `now`, other than one of the class itself."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
+        return any(isinstance(one, ast.Constant) and one.value == "now" for one in node.args[1:2])
+    own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    return isinstance(node, ast.Attribute) and node.attr == "now" and isinstance(node.ctx, ast.Load) and not own
+
+
+def _other_classes(tree: ast.Module, name: str) -> list[ast.stmt]:
+    """Classes of the module that other rules name: they have a method `process`, and class `name` is not made of
+    them."""
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    mine: set[str] = set()
+    waiting = [name]
+    while waiting:
+        one = waiting.pop()
+        if one in classes and one not in mine:
+            mine.add(one)
+            waiting += map(ast.unparse, classes[one].bases)
+    return [node for node in classes.values() if node.name not in mine and _processes(node)]
+
+
+def _processes(node: ast.ClassDef) -> bool:
+    return any(isinstance(child, ast.FunctionDef) and child.name == "process" for child in node.body)
+
+
+def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of each use of a wall clock or of randomness."""
     names = dict(_imported(tree))
     for node in _outermost(tree):
         found = _dotted(node, names)
-        if found in _CLOCKS:
-            yield f"{file}:{node.lineno}: {found} {_OTHER}: use ctx.now, the epoch's recorded clock"
-        elif found and (found in _RANDOM or found.startswith(tuple(f"{module}." for module in _RANDOM_MODULES))):
-            yield f"{file}:{node.lineno}: {found} {_OTHER}: derive it from the row, for example with uuid.uuid5"
-    yield from _star_imports(tree, file)
+        if found and (found in _CLOCKS | _RANDOM or found.startswith(tuple(f"{one}." for one in _RANDOM_MODULES))):
+            yield node.lineno, found
 
 
 def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:

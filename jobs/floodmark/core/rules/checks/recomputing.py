@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.core.rules.checks.columns import Problem
 from floodmark.core.rules.kinds import can_of, once_only, sink_can, sink_kind, stream_can
-from floodmark.core.rules.model import Rule, Sink
+from floodmark.core.rules.model import Process, Rule, Sink
 from floodmark.core.sql.windows import grids
 from floodmark.core.sql.words.clock import at_clock
 from floodmark.core.text.problems import with_article
@@ -133,10 +133,24 @@ def _of_rows(rule: Rule) -> Iterator[str]:
     yield from (f"{why}, and a backfill reads them again" for why in once_only(rule))
     if any(at_clock(text, 0) != text for text in _texts(rule)):
         yield "it reads the clock (current_timestamp), which differed in each epoch"
-    if rule.process is not None and rule.process.clock_timers:
-        yield "its class has timers by the clock, which differed in each epoch"
+    if rule.process is not None:
+        yield from of_class(rule.process)
     if rule.qos == 0:
         yield "at qos 0 epochs may be lost, and a backfill would restore their rows"
+
+
+def of_class(process: Process) -> Iterator[str]:
+    """Why its class would give other results for the same rows."""
+    from floodmark.core.process.stable import of_its_epoch
+
+    if process.clock_timers:
+        yield "its class has timers by the clock, which differed in each epoch"
+    found = next(of_its_epoch(process.source, process.file, process.name), None)
+    if found is not None:
+        yield (
+            f"its class reads what differed in each epoch ({found}): expected values of its rows only, such as their "
+            "event time"
+        )
 
 
 def _of_query(rule: Rule) -> Iterator[str]:
