@@ -7,6 +7,7 @@ import re
 import pytest
 
 from floodmark.core.sql import Query, analyse, analyse_expression
+from floodmark.core.sql.state.collected import FromTo
 from floodmark.core.sql.windows import RowSpec, SessionSpec, WindowSpec
 from floodmark.core.text.durations import DAY, HOUR, MINUTE
 from floodmark.errors import SqlRefused
@@ -382,3 +383,17 @@ def test_a_key_of_windows_of_rows_or_of_a_top_n_counts_once() -> None:
 def test_the_name_of_the_totals_own_column_may_be_an_alias() -> None:
     assert query("SELECT k, count(*) AS _epoch FROM flights GROUP BY k").running is not None
     assert query("SELECT k, max(_epoch) AS _epoch FROM (SELECT k, v AS _epoch FROM flights) GROUP BY k").running
+
+
+@pytest.mark.parametrize(
+    ("begin", "emit"),
+    [
+        ("m::MAP<STRING, INT>['a'] > 1", "v < 3"),
+        ("m::MAP<STRING, ARRAY<INT>>['a'][0] > 1", "x::ARRAY<MAP<INT, INT>>[0][1] > 2 AND v > 3"),
+        ("v::INT < 3 AND coalesce(v, 1) < 2", "v::INT > 1"),
+    ],
+)
+def test_commas_of_a_type_separate_no_conditions(begin: str, emit: str) -> None:
+    collected = query(f"SELECT k, max(v) AS m FROM flights GROUP BY state_window({begin}, {emit}), k").collected
+    assert collected is not None
+    assert collected.window == FromTo(f"coalesce({begin}\n, false)", f"coalesce( {emit}\n, false)")

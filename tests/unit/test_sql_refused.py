@@ -342,7 +342,7 @@ WINDOW = {
     "a start beyond the slide": ("SELECT 1 FROM flights GROUP BY §window(date, '1 hour', '1 hour', '1 hour')", "start"),
     "a size without quotes": ("SELECT 1 FROM flights GROUP BY §window(date, INTERVAL 1 HOUR)", "a duration in quotes"),
     "one argument": ("SELECT 1 FROM flights GROUP BY §window(date)", "with 1 arguments"),
-    "an ordinal after a star": (f"SELECT *, {W} FROM flights §GROUP BY 2", "GROUP BY without a window"),
+    "an ordinal after a star": (f"SELECT * EXCEPT (date), {W} FROM flights §GROUP BY 2", "GROUP BY without a window"),
 }
 
 
@@ -638,12 +638,64 @@ COLLECTED = {
         f"SELECT k FROM flights WHERE §{W}.end > date GROUP BY count_window(2), k",
         "window(...) beside count_window(...)",
     ),
+    "all columns": (
+        "SELECT k, max(struct(§*)) AS m FROM flights GROUP BY count_window(2), k",
+        "* beside count_window(...)",
+    ),
+    "all columns but those of the key": (
+        "SELECT §* EXCEPT (k, date) FROM flights GROUP BY count_window(2), k, v",
+        "Floodmark's own columns would be among",
+    ),
+    "a time in WHERE": (
+        "SELECT count_window.end AS e, k FROM flights WHERE §count_window.start > date GROUP BY count_window(2), k",
+        "write the condition into HAVING",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", COLLECTED)
 def test_beside_windows_of_rows_nothing_depends_on_what_an_epoch_closes(name: str) -> None:
     check(*COLLECTED[name])
+
+
+NEVER_PLANNED = {
+    "distinct on": (
+        "SELECT f.k FROM flights f JOIN (SELECT DISTINCT §ON (k) k, v FROM others) o ON f.k = o.k",
+        "DISTINCT ON: Spark has none",
+    ),
+    "a window in WHERE": (
+        f"SELECT window.start AS s FROM flights WHERE §window.end > date GROUP BY {W}",
+        "window in WHERE, which decides which rows come into windows; write the condition into HAVING",
+    ),
+    "a session in WHERE": (
+        "SELECT k FROM flights WHERE §session_window.end > date GROUP BY session_window(date, '1 hour'), k",
+        "session_window in WHERE",
+    ),
+    "all columns": (f"SELECT §* FROM flights GROUP BY {W}, k", "* beside GROUP BY: date, which is a column"),
+    "all columns of a relation": (f"SELECT f.§* FROM flights f GROUP BY {W}, k", "* beside GROUP BY: date"),
+    "a count of a relation's columns": ("SELECT k, §count(f.*) AS c FROM flights f GROUP BY k", "write count(*)"),
+}
+
+
+@pytest.mark.parametrize("name", NEVER_PLANNED)
+def test_what_spark_would_refuse_once_a_run_has_started(name: str) -> None:
+    check(*NEVER_PLANNED[name])
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT * FROM flights GROUP BY {W}, k, date",
+        f"SELECT * FROM flights GROUP BY {W}, ROLLUP (k, date)",
+        f"SELECT * EXCEPT (date) FROM flights GROUP BY {W}, k",
+        f"SELECT * EXCEPT (v) FROM (SELECT {W} AS w, k, v FROM flights) GROUP BY w, k",
+        f"SELECT * FROM (SELECT {W} AS w, k FROM flights) WHERE w.start > '2020-01-01' GROUP BY w, k",
+        "SELECT count_window.start AS s, count(*) AS n FROM flights GROUP BY count_window(2), k HAVING "
+        "count_window.start > '2020-01-01'",
+    ],
+)
+def test_what_spark_plans_is_taken(sql: str) -> None:
+    assert analyse(sql, STREAMS, unbounded=True).stateful
 
 
 def refusal(sql: str) -> SqlAt:

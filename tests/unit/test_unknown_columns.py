@@ -40,6 +40,20 @@ def test_what_is_no_mistake_in_a_query_is_none(sql: str) -> None:
     assert unknown_column(sql, COLUMNS) is None
 
 
+@pytest.mark.parametrize(
+    ("sql", "name"),
+    [
+        ("SELECT k, _metadata.file_path AS file FROM events", "_metadata"),
+        ("SELECT k, window.start AS since FROM events", "window"),
+        ("SELECT k, count_window.start AS since FROM events GROUP BY window(at, '1 hour'), k", "count_window"),
+    ],
+)
+def test_what_spark_adds_to_files_and_windows_alone_is_unknown_elsewhere(sql: str, name: str) -> None:
+    found = unknown_column(sql, COLUMNS)
+    assert found is not None and f"column {name}: expected a column that a table has" in found.problem
+    assert unknown_column(sql, (*COLUMNS, name)) is None
+
+
 def test_the_first_unknown_name_is_told_with_its_place_and_the_nearest() -> None:
     found = unknown_column("SELECT k,\n  sum(arrr) AS total FROM events GROUP BY window(att, '1 hour'), k", COLUMNS)
     assert found is not None and (found.line, found.column) == (2, 7)

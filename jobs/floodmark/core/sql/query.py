@@ -16,7 +16,7 @@ from floodmark.core.sql.state.collected import Collected, collected_of
 from floodmark.core.sql.state.running import Running, running_of
 from floodmark.core.sql.state.tops import Top, ranking_of, top_of
 from floodmark.core.sql.tree.carried import Carried, carried_by
-from floodmark.core.sql.tree.expressions import SqlText, check_expression
+from floodmark.core.sql.tree.expressions import SqlText, check_expression, has_star
 from floodmark.core.sql.tree.grouping import check_grouped
 from floodmark.core.sql.tree.parse import parse, parse_expression
 from floodmark.core.sql.tree.resultnames import names_of, naming_fault
@@ -128,7 +128,7 @@ def _analysed(
     shape, tree, source = _shaped(Shape(sql, words, streams, lookups, unbounded))
     check_functions(sql, words, {grouped.number for grouped in shape.groups}, set(_outermost(source)))
     check_grouped(shape)
-    star, fault, given = _has_star(tree), naming_fault(shape, source), shape
+    star, fault, given = has_star(tree), naming_fault(shape, source), shape
     collected = collected_of(shape, source)
     if collected is not None:
         read = tuple(name for name in streams if name in shape.read)
@@ -248,12 +248,3 @@ def output_columns(sql: str, streams: Mapping[str, str | None], lookups: Collect
 
 def names_in(words: Sequence[Word]) -> frozenset[str]:
     return frozenset(word.name for word in words if word.kind in ("word", "quoted"))
-
-
-def _has_star(tree: exp.Expr) -> bool:
-    """Whether a `*` stands for columns; the one of count(*) does not."""
-    for star in tree.find_all(exp.Star):
-        parent = star.parent
-        if not (isinstance(parent, exp.Anonymous) and parent.name.lower() == "count" and len(parent.expressions) == 1):
-            return True
-    return False

@@ -9,6 +9,7 @@ from functools import partial
 from sqlglot import exp
 
 from floodmark.core.sql.tree.columns import Columns, Named, Time, meaning_of
+from floodmark.core.sql.tree.expressions import names_first
 from floodmark.core.sql.tree.shape import Lookup, Select, Shape, Source, Stream, Union
 from floodmark.core.sql.windows import GroupSpec, Reach, SessionSpec, WindowSpec
 from floodmark.core.sql.words.function_names import WINDOWING
@@ -250,6 +251,10 @@ def _check_names(shape: Shape, select: Select, name: str, columns: Columns) -> N
     """Refuse other columns with the window's name, by which the closing condition refers to its end."""
     if any(isinstance(column, Named) and column.name == name for column in columns):
         raise shape.at((name,), f"a column named {name} below the GROUP BY; rename it")
+    where = select.node.args.get("where")
+    if where is not None and names_first(where, name) and all(read.alias != name for read in select.reads):
+        problem = f"{name} in WHERE, which decides which rows come into windows; write the condition into HAVING"
+        raise shape.at((name,), problem, select.number, "where")
     for item in select.node.expressions:
         plain = _is_window(item.unalias()) or (isinstance(item.unalias(), exp.Column) and item.unalias().name == name)
         if isinstance(item, exp.Alias) and item.alias.lower() == name and not plain:

@@ -18,12 +18,14 @@ from floodmark.core.sql.forms.bounds import HIDDEN, prefix_of
 from floodmark.core.sql.forms.over import overs_of
 from floodmark.core.sql.forms.window import no_calls
 from floodmark.core.sql.state.partials import clause_of, each_once, grouping_column
+from floodmark.core.sql.tree.expressions import has_star, names_first
 from floodmark.core.sql.tree.shape import Select, Shape, Source, Stream
 from floodmark.core.sql.words.function_names import COLLECTING
 from floodmark.core.sql.words.functions import closing, is_call
 from floodmark.core.sql.words.lexis import Word, quoted
 from floodmark.errors import SqlAt
 
+_NESTED = ("array", "map", "struct")  # types that name others in <...>
 NUMBER = f"{HIDDEN}number"
 _BEFORE = "BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 MOST_ROWS = 1_000_000  # of one count window: they are sorted together
@@ -161,6 +163,7 @@ def collected_of(shape: Shape, root: Source) -> Collected | None:
         )
     _check_calls(shape, calls)
     _check_alone(shape, root, called.name)
+    _check_columns(shape, root, called.name)
     window = _window(shape, calls[0])
     keys = tuple(key.name for key in each_once(_keys(shape, root)))
     return Collected(
@@ -192,16 +195,42 @@ def _check_alone(shape: Shape, root: Select, name: str) -> None:
     no_calls(shape, f"{name}(...)")
 
 
+def _check_columns(shape: Shape, root: Select, name: str) -> None:
+    """Refuse a `*`, which has Floodmark's columns of the window, too, and WHERE by the window: it is not there yet."""
+    if has_star(root.node):
+        problem = f"* beside {name}(...): Floodmark's own columns would be among those that it stands for; list columns"
+        raise shape.at(("*",), problem, root.number)
+    where = root.node.args.get("where")
+    if where is not None and names_first(where, name):
+        problem = f"{name} in WHERE, which decides which rows come into windows; write the condition into HAVING"
+        raise shape.at((name,), problem, root.number, "where")
+
+
 def _arguments(shape: Shape, at: int) -> list[str]:
     """The arguments of a call, as text."""
     words, end = shape.words, closing(shape.words, at + 1)
-    found, begin, depth = [], words[at + 1].end, 0
-    for word in words[at + 2 : end]:
-        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(word.text, 0)
-        if word.text == "," and depth == 0:
-            found.append(shape.sql[begin : word.start])
-            begin = word.end
+    found, begin, depth, last = [], words[at + 1].end, 0, at + 1
+    for i in range(at + 2, end):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(words[i].text, 0)
+        if words[i].text == "::":
+            last = _end_of_type(words, i + 1)
+        elif words[i].text == "," and depth == 0 and i > last:
+            found.append(shape.sql[begin : words[i].start])
+            begin = words[i].end
     return [*found, shape.sql[begin : words[end].start]]
+
+
+def _end_of_type(words: Sequence[Word], at: int) -> int:
+    """The index of the last word of the type that begins at `at`, such as MAP<STRING, ARRAY<INT>>."""
+    if words[at].name not in _NESTED or words[at + 1].text != "<":
+        return at
+    depth = 0
+    for i in range(at + 1, len(words)):
+        text = words[i].text
+        depth += text.count("<") - text.count(">") if words[i].kind == "operator" else 0
+        if depth <= 0:
+            return i
+    return at
 
 
 def _window(shape: Shape, at: int) -> RowsWindow:

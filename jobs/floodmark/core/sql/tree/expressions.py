@@ -21,10 +21,10 @@ class SqlText:
     sql: str
     words: Sequence[Word]
 
-    def at(self, names: Sequence[str], problem: str, select: int | None = None) -> SqlAt:
-        """The error for the first word out of `names`, preferably in the SELECT with number `select`."""
+    def at(self, names: Sequence[str], problem: str, select: int | None = None, clause: str = "") -> SqlAt:
+        """The error for the first word out of `names`, preferably in this clause of the SELECT with this number."""
         found = [w for w in self.words if w.name in names and w.kind != "string"]
-        inside = [w for w in found if select is None or w.select == select]
+        inside = [w for w in found if (select is None or w.select == select) and clause in ("", w.clause)]
         return (inside or found or list(self.words))[0].refuse(self.sql, problem)
 
 
@@ -45,6 +45,9 @@ def check_expression(text: SqlText, root: exp.Expr, number: int = -1) -> None:
                 "interpret it differently",
                 number,
             )
+        if isinstance(node, exp.Anonymous) and node.name.lower() == "count" and _of_relation(node):
+            shown = node.sql("spark")
+            raise text.at((node.name.lower(),), f"{shown}: Spark counts no `relation.*`; write count(*)", number)
         if not isinstance(node, EXPRESSIONS):
             raise text.at(("select",), f"this form of expression ({node.key.upper()}) is not allowed", number)
         if _makes_text_of_constants(node):
@@ -55,6 +58,24 @@ def check_expression(text: SqlText, root: exp.Expr, number: int = -1) -> None:
                 number,
             )
         _bare(text, node, number)
+
+
+def _of_relation(call: exp.Anonymous) -> bool:
+    return any(isinstance(one, exp.Column) and one.is_star for one in call.expressions)
+
+
+def has_star(tree: exp.Expr) -> bool:
+    """Whether a `*` stands for columns; the one of count(*) does not."""
+    for star in tree.find_all(exp.Star):
+        parent = star.parent
+        if not (isinstance(parent, exp.Anonymous) and parent.name.lower() == "count" and len(parent.expressions) == 1):
+            return True
+    return False
+
+
+def names_first(tree: exp.Expr, name: str) -> bool:
+    """Whether a column in it has this name, or is a field of what has it (`name.start`)."""
+    return any(name == column.parts[0].name.lower() for column in tree.find_all(exp.Column))
 
 
 def _subquery(text: SqlText, node: exp.Query, number: int) -> SqlAt:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from floodmark.core.sql.tree.shape import Shape
+from floodmark.core.sql.tree.shape import Select, Shape, Stream
 from floodmark.core.sql.words.function_names import AGGREGATES, COLLECTING, GROUPING, SORTABLE, UNITS, WINDOWING
 
 _OF_A_GROUP = AGGREGATES | SORTABLE | GROUPING | COLLECTING
@@ -27,6 +27,13 @@ def check_grouped(shape: Shape) -> None:
                 f"it, such as max({shown})",
                 select.number,
             )
+        time = _ungrouped_time(shape, select)
+        if time is not None:
+            problem = (
+                f"* beside GROUP BY: {time}, which is a column of the stream, is not in the GROUP BY; list the columns "
+                "that the result needs"
+            )
+            raise shape.at(("*",), problem, select.number, "select")
 
 
 def _ungrouped(select: exp.Select) -> exp.Column | None:
@@ -46,6 +53,20 @@ def _ungrouped(select: exp.Select) -> exp.Column | None:
     return None
 
 
+def _ungrouped_time(shape: Shape, select: Select) -> str | None:
+    """An event time that a `*` of the list stands for, and that GROUP BY does not mention."""
+    stars = [item for item in select.node.expressions if item.is_star]
+    hidden = {name.name.lower() for star in stars for node in star.find_all(exp.Star) for name in _excepted(node)}
+    times = (shape.declared[one.name] for one in select.sources if isinstance(one, Stream))
+    items = (item for item in select.node.args["group"].expressions if not isinstance(item, exp.Func))
+    known = hidden.union(*map(_names, items))
+    return next((time for time in times if stars and time and time.lower() not in known), None)
+
+
+def _excepted(star: exp.Star) -> list[exp.Expr]:
+    return star.args.get("except_") or []
+
+
 def _function(node: exp.Func) -> str:
     return (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
 
@@ -56,7 +77,7 @@ def _names(group: exp.Expr) -> set[str]:
 
 def outside_aggregates(node: exp.Expr) -> Iterator[exp.Column]:
     """The columns of an expression that are outside of aggregates."""
-    if isinstance(node, _OWN) or (isinstance(node, exp.Func) and _function(node) in _OF_A_GROUP):
+    if isinstance(node, (*_OWN, exp.Star)) or (isinstance(node, exp.Func) and _function(node) in _OF_A_GROUP):
         return
     if isinstance(node, exp.Column):
         if not isinstance(node.this, exp.Star):

@@ -170,6 +170,9 @@ class Shape(SqlText):
         self._only(node, SELECT_ARGS, number)
         if not node.expressions:
             raise self.at(("select",), "a SELECT without columns", number)
+        if (node.args.get("distinct") or exp.Distinct()).args.get("on") is not None:
+            problem = "DISTINCT ON: Spark has none; write row_number() OVER (PARTITION BY ... ORDER BY ...), and keep 1"
+            raise self.at(("on",), problem, number, "select")
         for expression in _roots(node):
             check_expression(self, expression, number)
         select = Select(node, number, tuple(self._reads(node, number)))

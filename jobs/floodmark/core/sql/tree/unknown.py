@@ -9,11 +9,13 @@ from sqlglot import exp
 
 from floodmark.core.sql.tree.parse import parse, parse_expression
 from floodmark.core.sql.words.function_names import COLLECTING, UNITS, WINDOWING
+from floodmark.core.sql.words.functions import is_call
 from floodmark.core.sql.words.lexis import Word, refuse_at, words_of
 from floodmark.errors import SqlAt
 
-# What Spark, or Floodmark, adds by name.
-_ADDED = WINDOWING | COLLECTING | {"start", "end", "_valid_from", "_valid_to", "_metadata"}
+# What Spark, or Floodmark, adds by name; windows only where the SQL calls them.
+_ADDED = frozenset({"start", "end", "_valid_from", "_valid_to"})
+_WINDOWS = WINDOWING | COLLECTING
 
 
 def unknown_column(sql: str, columns: Collection[str]) -> SqlAt | None:
@@ -44,7 +46,8 @@ def _made(tree: exp.Expr) -> set[str]:
 def _first(
     sql: str, words: Sequence[Word], tree: exp.Expr, columns: Collection[str], made: Collection[str]
 ) -> SqlAt | None:
-    known = {*map(str.lower, columns), *made, *_ADDED, *UNITS}
+    called = {word.name for i, word in enumerate(words) if word.name in _WINDOWS and is_call(words, i)}
+    known = {*map(str.lower, columns), *made, *_ADDED, *called, *UNITS}
     missing = {part.name.lower() for part in _read(tree) if "(" not in part.name} - known
     at = next((word for word in words if word.kind in ("word", "quoted") and word.name in missing), None)
     if at is None:
