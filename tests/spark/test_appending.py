@@ -11,7 +11,7 @@ from support.flow import rows_of
 from floodmark.core.protocol.recovery import ATTEMPTS, SEAL
 from floodmark.errors import Fenced, InputFault, ReplayDiffers, Sealed
 from floodmark.ledger.delta import tablelog, tables
-from floodmark.spark.write import sites
+from floodmark.spark.write import sites, tablesink
 from floodmark.spark.write.appending import Appending
 from floodmark.spark.write.sites import Attempt, Site, Work
 
@@ -165,3 +165,48 @@ def test_an_empty_tables_checksum_spares_the_first_commit_a_reconstruction(spark
     assert len(jobs.getJobIdsForGroup("first")) == 1
     checksum = Path(site.address) / "_delta_log" / f"{1:020}.crc"
     assert '"numFiles":1' in checksum.read_text()
+
+
+def other_columns(spark: SparkSession, address: str) -> None:
+    tablesink.create(spark, address, spark.sql("SELECT 1L AS id, 'a' AS word").schema, "me", partitions=["word"])
+
+
+def test_an_empty_table_gets_the_columns_of_today(spark: SparkSession, place: Path) -> None:
+    address = str(place / "empty")
+    tables.create(address, spark.range(0).schema.json(), {tables.OWNER: "me"})
+    before = tables.open_table(address)
+    assert before is not None
+    other_columns(spark, address)
+    after = tables.open_table(address)
+    assert after is not None
+    assert (list(tables.columns_of(after)), tables.partitions_of(after)) == (["id", "word"], ["word"])
+    assert (tables.table_id(after), tables.owner_of(after)) == (tables.table_id(before), "me")
+    assert spark.read.format("delta").load(address).columns == ["id", "word"]
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["before the transaction", "within it"])
+def test_rows_of_another_writer_are_not_taken_away_with_the_columns(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    address = str(place / "raced")
+    tables.create(address, spark.range(0).schema.json(), {tables.OWNER: "me"})
+    before, plain = tablesink.Refitting.refit, tablesink.Refitting._commit
+
+    def arriving() -> None:
+        monkeypatch.setattr(tablesink.Refitting, "refit", before)
+        monkeypatch.setattr(tablesink.Refitting, "_commit", plain)
+        numbers(spark, 7).write.format("delta").mode("append").save(address)
+
+    def refit(self: tablesink.Refitting, *how: object) -> bool:
+        arriving()
+        return before(tablesink.Refitting(spark, address, "me"), *how)  # type: ignore[arg-type]
+
+    def commit(self: tablesink.Refitting, *how: object) -> int | None:
+        arriving()
+        return plain(self, *how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tablesink.Refitting, *(("_commit", commit) if begun else ("refit", refit)))
+    other_columns(spark, address)
+    after = tables.open_table(address)
+    assert after is not None and list(tables.columns_of(after)) == ["id"]
+    assert [row["id"] for row in rows_of(address)] == [7]

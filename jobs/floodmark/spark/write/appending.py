@@ -52,6 +52,8 @@ class Appending:
     `digest`: of the rows written; `results`: of the rows merged, if these differ.
     """
 
+    conflict = CONFLICT
+
     def __init__(self, session: SparkSession, address: str, app: str, exact: bool = False):
         self._session, self._address, self._app, self._exact = session, address, app, exact
         self._enter()
@@ -165,7 +167,7 @@ class Appending:
         try:
             return int(self._txn.commit(self._seq(*besides).concat(self._files), operation))
         except Py4JJavaError as fault:
-            if not fault.java_exception.getClass().getName().startswith(CONFLICT):
+            if not fault.java_exception.getClass().getName().startswith(self.conflict):
                 raise
             return None
 
@@ -180,7 +182,7 @@ class Appending:
     def _operation(self, version: int, metadata: str) -> Any:
         return self._write_operation("Append", metadata)
 
-    def _write_operation(self, mode: str, metadata: str) -> Any:
+    def _write_operation(self, mode: str, metadata: str | None) -> Any:
         """What the log calls the commit. `mode`: one of Spark's save modes."""
         none = self._class("scala.Option").empty()
         how = getattr(self._class("org.apache.spark.sql.SaveMode"), mode)

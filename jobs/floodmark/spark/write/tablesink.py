@@ -75,6 +75,23 @@ def status_of(table: DeltaTable, app: str) -> Status:
     return Status(tables.table_id(table), tablelog.recorded_in(table, app), None if adopted is None else adopted + 1)
 
 
+class Refitting(Appending):
+    """A transaction on the empty table at `address` that gives it other columns and partitions."""
+
+    conflict = "io.delta.exceptions."  # of metadata, too
+
+    def refit(self, version: int, schema: StructType, partitions: Sequence[str]) -> bool:
+        """Commit; False, and nothing is changed, if the table has another version than this one."""
+        if self._txn.readVersion() != version:
+            return False
+        self._txn.readWholeTable()  # rows that another writer adds until the commit are a conflict
+        was = self._txn.metadata()
+        named = was.id(), was.name(), was.description(), was.format()
+        columns = schema.json(), self._seq(*partitions)
+        self._txn.updateMetadataForTableOverwrite(was.copy(*named, *columns, was.configuration(), was.createdTime()))
+        return self._commit([], self._write_operation("Overwrite", None)) is not None
+
+
 class TableSink(DeltaSink, Writable):
     """A Delta table that a rule writes, with a session."""
 
@@ -135,23 +152,33 @@ def create(
 
 def fit_empty(spark: SparkSession, address: str, schema: StructType, partitions: Sequence[str] = ()) -> None:
     """Give a table of the rule's own today's columns and partitions, where it holds nothing."""
+    table = _opened(address)
+    _refit(spark, address, table, str(tables.owner_of(table)), schema, partitions)
+
+
+def _opened(address: str) -> DeltaTable:
     table = tables.open_table(address)
     assert table is not None
-    _refit(spark, address, table, str(tables.owner_of(table)), schema, partitions)
+    return table
 
 
 def _refit(
     spark: SparkSession, address: str, table: DeltaTable, owner: str, schema: StructType, partitions: Sequence[str]
 ) -> None:
-    """Give a table that holds nothing the columns and partitions of today, where a killed run had others."""
+    """Give a table that holds nothing the columns and partitions of today, where a killed run had others.
+
+    If another commit comes between, the table is looked at again: it may hold rows now.
+    """
     wanted = _nullable(schema)
-    if not tables.is_misfit(table, owner, wanted.json(), partitions):
-        return
-    layouts.loosen(spark, address)
-    refuse_leaked_transaction(spark)
-    writer = spark.createDataFrame([], wanted).write.format("delta").mode("overwrite")
-    writer.option("overwriteSchema", "true").partitionBy(*partitions).save(address)
-    sync_table(address)
+    while tables.is_misfit(table, owner, wanted.json(), partitions):
+        layouts.loosen(spark, address)
+        refuse_leaked_transaction(spark)
+        now = _opened(address)
+        if not tables.is_empty(now):
+            return
+        if Refitting(spark, address, owner).refit(now.version(), wanted, partitions):
+            return sync_table(address)
+        table = _opened(address)
 
 
 def _nullable(schema: StructType) -> StructType:
