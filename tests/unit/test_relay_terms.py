@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import Schema, write_deltalake
+from deltalake import DeltaTable, Schema, write_deltalake
 from support.flow import event
 from support.outboxed import Outboxed
 
@@ -209,3 +209,53 @@ def test_a_class_that_fails_does_not_get_the_portions_before_again(place: Path) 
         assert rule.relays.ship().code != 0
     path.with_suffix(".down").unlink()
     assert (rule.relays.ship().code, [n for _, n, _ in came(path)]) == (0, [1, 2, 3])
+
+
+def kept(place: Path, **how: Any) -> tuple[Outboxed, Path]:
+    path = place / "kept"
+    return Outboxed(place, {"files": {"path": str(path), "format": "json"}, **how}), path
+
+
+def reformatted(rule: Outboxed, form: str) -> None:
+    rule.flow.settings["sinks"][0]["files"]["format"] = form
+    rule.flow.write_rule()
+    [rule.sink] = rule.flow.rule().sinks
+
+
+def test_an_edit_of_the_format_does_not_reach_rows_that_are_not_shipped(place: Path) -> None:
+    rule, path = kept(place)
+    rule.epoch([event(1, "a", n=1)])
+    reformatted(rule, "csv")
+    done = rule.relays.ship()
+    assert (done.code, list(path.glob("data/**/*.*"))) == (2, []), done.said
+    assert "expected `format: json`, in which rows were written that it has not got yet, found csv" in done.said
+    reformatted(rule, "json")
+    assert (rule.relays.ship().code, len(list(path.glob("data/**/*.json")))) == (0, 1)
+    reformatted(rule, "csv")
+    assert rule.relays.ship().code == 0, "nothing is left to ship"
+
+
+def test_a_reset_to_another_format_waits_for_what_is_not_shipped(place: Path) -> None:
+    rule, _ = kept(place, on_reset="keep")
+    rule.epoch([event(1, "a", n=1)])
+    reformatted(rule, "csv")
+    known = LedgerReader.load(rule.flow.place.ledger)
+    assert known is not None
+    schema = json.dumps(DeltaTable(rule.outbox).schema().to_json())
+    check = partial(check_rest, rule.flow.rule(), rule.flow.place, known, {str(rule.sink.address): json.loads(schema)})
+    with pytest.raises(Refused, match=r"expected `format: json`.*Write json again, and ship"):
+        check()
+    reformatted(rule, "json")
+    assert rule.relays.ship().code == 0
+    reformatted(rule, "csv")
+    check()
+
+
+def test_a_reset_that_empties_a_target_may_change_its_format(place: Path) -> None:
+    rule, path = kept(place)
+    rule.epoch([event(1, "a", n=1)])
+    reformatted(rule, "csv")
+    rule.begin()
+    rule.epoch([event(2, "b", n=2)])
+    done = rule.relays.ship()
+    assert (done.code, [one.suffix for one in path.glob("data/**/*.*")]) == (0, [".csv"]), done.said

@@ -16,6 +16,7 @@ from floodmark.core.protocol.places import PREFIX
 from floodmark.core.relay.portions import Portion, portions
 from floodmark.core.relay.positions import Position
 from floodmark.core.relay.redeliveries import waiting
+from floodmark.core.relay.terms import check_format
 from floodmark.core.rules.kinds import targets
 from floodmark.core.text.durations import SECOND
 from floodmark.errors import Refused, WrongColumn
@@ -204,6 +205,7 @@ def _check_rest(sink: Sink, home: Home, ledger: LedgerReader, schema: str) -> No
     columns, aside = columns_of(address, schema), Aside(address, folder)
     now = [column.name for column in columns_in(address, folder)]
     for one in left:
+        check_format(sink, one.terms)
         rows = aside.rows(one.again, now) if one.again else unlike(folder, one.commit, columns)
         check_fits(address, rows, columns)
         if one.replaces is not None:

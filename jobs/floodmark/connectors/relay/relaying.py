@@ -32,7 +32,7 @@ from floodmark.core.protocol.records.rows import Row
 from floodmark.core.relay.portions import MOST_ROWS, Portion, Replaced, batches, check_position, portions
 from floodmark.core.relay.positions import Position
 from floodmark.core.relay.redeliveries import RefusedRow, older_twins
-from floodmark.core.relay.terms import sink_by, terms_at, terms_in
+from floodmark.core.relay.terms import check_format, sink_by, terms_at, terms_in
 from floodmark.core.rules.kinds import sink_kind, targets
 from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
@@ -107,11 +107,14 @@ def sink_of(ledger: LedgerReader, sink: Sink, one: Portion | None = None) -> Sin
     """The sink by the terms of a portion; None: by those of the newest text.
 
     Those of the file do not count: an edit that the rule cannot follow would merge committed rows in another way.
+    Raises Refused if the file has another format than the portion.
     """
     table = PREFIX + str(sink.address)
     if one is None:
         return sink_by(sink, terms_in(ledger.head.rule.to_json(), table) if ledger.head else None)
-    return sink_by(sink, one.terms or terms_at(ledger.since(0), table, one.position.seq))
+    terms = one.terms or terms_at(ledger.since(0), table, one.position.seq)
+    check_format(sink, terms)
+    return sink_by(sink, terms)
 
 
 def _spelt(columns: Sequence[Column]) -> dict[str, str]:

@@ -14,18 +14,24 @@ from typing import Any
 from floodmark.core.protocol.places import PREFIX
 from floodmark.core.protocol.records.rows import Row
 from floodmark.core.rules.model import Qos, Sink
+from floodmark.core.text.tablenames import about_sink
+from floodmark.errors import Refused
 
 WITH_TEXT = ("commit", "intent", "backfill")  # the kinds of row that may have the rule's text
 
 
 @dataclass(frozen=True)
 class Terms:
-    """`key`, `newest`, `qos`: the sink's; names of columns in small letters. rebuilt: each run replaces all rows."""
+    """`key`, `newest`, `qos`: the sink's; names of columns in small letters. rebuilt: each run replaces all rows.
+
+    format: how the target has its rows. None: it has one way alone, or an older version has not recorded it.
+    """
 
     key: tuple[str, ...] = ()
     newest: str | None = None
     qos: Qos = 2
     rebuilt: bool = False
+    format: str | None = None
 
 
 def terms_in(text: str | None, table: str) -> Terms | None:
@@ -41,8 +47,9 @@ def _by_table(text: str) -> Mapping[str, Terms]:
 
 
 def _terms(rule: Mapping[str, Any], sink: Mapping[str, Any]) -> Terms:
+    options = sink.get("options") or {}
     key, newest = tuple(name.lower() for name in sink.get("key", ())), sink.get("newest")
-    return Terms(key, newest and newest.lower(), sink.get("qos", 2), rule.get("rebuild", False))
+    return Terms(key, newest and newest.lower(), sink.get("qos", 2), rule.get("rebuild", False), options.get("format"))
 
 
 def terms_by(row: Row, table: str) -> Terms | None:
@@ -54,6 +61,20 @@ def terms_at(rows: Iterable[Row], table: str, seq: int) -> Terms | None:
     """Those that hold at row `seq`. rows: all of the ledger, in order."""
     found = (terms_by(row, table) for row in rows if row.seq <= seq)
     return next(iter(reversed([one for one in found if one is not None])), None)
+
+
+def check_format(sink: Sink, terms: Terms | None) -> None:
+    """Raise Refused if the file has another format for a target than that of rows which it still has to get."""
+    found = sink.options.get("format")
+    if terms is not None and terms.format not in (None, found):
+        raise Refused(
+            about_sink(
+                str(sink.address),
+                f"expected `format: {terms.format}`, in which rows were written that it has not got yet, found "
+                f"{found}: another format counts from a reset on. Write {terms.format} again, and ship these rows with "
+                f"`floodmark relay RULE --target {sink.label}`; then edit the file, and reset",
+            )
+        )
 
 
 def sink_by(sink: Sink, terms: Terms | None) -> Sink:
