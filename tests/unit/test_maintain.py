@@ -263,6 +263,20 @@ def test_what_a_killed_run_left_goes_and_what_a_run_is_writing_stays(flow: Flow)
 # ------------------------------------------------------------------------------------------ what is never touched
 
 
+def test_parquet_files_that_no_writer_of_delta_names_so_stay(flow: Flow) -> None:
+    places = ("export.parquet", "backup/part-00000-a.parquet", "other/export.parquet")
+    theirs = [Path(flow.sink()) / name for name in places]
+    ours = [Path(flow.sink()) / name for name in ("k=a/part-00000-a.parquet", "x7/part-00000-a.parquet")]
+    for file in (*theirs, *ours):
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"x")
+    age(flow.sink(), 60)
+    told = maintain(flow, "--dry-run")
+    assert told["tables"][f"sink/{flow.sink()}"]["removed"] == len(ours)
+    maintain(flow)
+    assert all(file.exists() for file in theirs) and not any(file.exists() for file in ours)
+
+
 def test_what_an_open_epoch_has_written_stays_file_by_file(flow: Flow) -> None:
     ledger = Ledger.open(flow.place.ledger, "open")
     ledger.intend(intent(flow, EPOCHS + 2, None, 0, Counts(read=1, folded=1)))

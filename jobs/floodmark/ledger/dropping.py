@@ -266,14 +266,14 @@ def _foreign(one: Owned) -> str | None:
         return None
     root, live = Path(one.address), datafiles.paths_in(DeltaTable(one.address))
     files = (file.relative_to(root) for file in root.rglob("*") if not file.is_dir())
-    found = sorted(str(file) for file in files if str(file) not in live and not _is_of_a_table(file))
+    found = sorted(str(file) for file in files if str(file) not in live and not is_of_a_table(file))
     if not found:
         return None
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return f"its folder has files that are not the table's: {', '.join(found[:3])}{more}. Move them elsewhere"
 
 
-def _is_of_a_table(file: Path) -> bool:
+def is_of_a_table(file: Path) -> bool:
     """Whether a writer of Delta names a file so, by its path within the table."""
     hidden = any(part.startswith(("_", ".")) for part in file.parts[:-1])
     return hidden or bool(_FILE.fullmatch(file.name) and all(map(_FOLDER.fullmatch, file.parts[:-1])))

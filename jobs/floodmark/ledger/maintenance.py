@@ -47,7 +47,7 @@ from floodmark.core.text.tablenames import about_named, about_table, table_label
 from floodmark.errors import Busy, Refused, TableBroken
 from floodmark.ledger.delta import datafiles, joining, tablelog, tables
 from floodmark.ledger.delta.damage import HINT, file_damage, listed, log_faults, unreadable_checkpoint
-from floodmark.ledger.dropping import OF_OBJECTS, Owned, not_ours, owned
+from floodmark.ledger.dropping import OF_OBJECTS, Owned, is_of_a_table, not_ours, owned
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.landings import Cut, LandedTable, cut, due_cut, is_landed
@@ -189,7 +189,10 @@ class Maintenance:
         return TableDone(Tended(compacted=joined, removed=len(one.files), log_from=begins), entries)
 
     def _removable(self, table: DeltaTable, address: str) -> Iterator[Path]:
-        """Files older than the retention that neither the newest version has nor others need."""
+        """Files older than the retention that neither the newest version has nor others need.
+
+        Delta's writers name their files; files with other names are somebody else's, and stay.
+        """
         need, root = self.need(address), Path(address).resolve()
         if need.all_versions:
             return
@@ -200,7 +203,8 @@ class Maintenance:
         for path in table.vacuum(keep, dry_run=True, enforce_retention_duration=False, full=True):
             file = root / (path if (root / path).exists() else unquote(path))
             own = file.exists() and file.resolve() == file  # delta-rs follows links, which lead to files of others
-            if own and file.suffix == ".parquet" and not {path, unquote(path)} & wanted:
+            named = file.suffix == ".parquet" and is_of_a_table(file.relative_to(root))
+            if own and named and not {path, unquote(path)} & wanted:
                 yield file
 
     def _log(self, table: DeltaTable, one: Owned | TableWork, coming: int | None = None) -> tuple[int, int]:
