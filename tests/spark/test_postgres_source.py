@@ -424,9 +424,8 @@ def test_an_existing_slot_is_read_from_where_it_is(
     server.run(f"CREATE PUBLICATION mine FOR TABLE {table}", f"INSERT INTO {table} (n) VALUES (1)",
                "SELECT pg_create_logical_replication_slot('mine', 'pgoutput')",
                f"INSERT INTO {table} (n) VALUES (2)")  # fmt: skip
-    early = Reader(spark, place / "early", table, slot="mine", publication="mine")
     with pytest.raises(Refused, match="expected `start: latest` beside `slot: mine`"):
-        early.read()
+        Reader(spark, place / "early", table, slot="mine", publication="mine")
     late = Reader(spark, place / "late", table, start="latest", slot="mine", publication="mine")
     assert [row["n"] for row in late.read()] == [2]
     late.source.release()

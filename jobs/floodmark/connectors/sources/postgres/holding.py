@@ -86,6 +86,21 @@ class Holder:
             slots.publish(asked, known.publication, of)
         return slots.create(database, known.slot, of)
 
+    def forget_adopted(self) -> None:
+        """Forget the name of a slot that was there already, for a stream that has read nothing: it may have another."""
+        if self.kept is not None and self._keep is not None and not self.kept.made_slot:
+            kept.remove(self._keep)
+            self.kept = None
+
+    def check_is_new(self, asked: psycopg.Connection[Any], advice: str) -> None:
+        """Raise Refused before anything is kept if the rule names a slot that is there already."""
+        said = self._said.slot
+        if self.kept is None and said is not None and slots.state(asked, said) is not None:
+            raise Refused(
+                f"{self._about}: expected `start: latest` beside `slot: {said}`, because a slot that exists has no "
+                f"snapshot of the rows before it, found `start: earliest`: {advice}"
+            )
+
     def _choose(self, asked: psycopg.Connection[Any]) -> Kept:
         """Choose the names, and write them down before the server has them."""
         assert self._keep is not None, "a look makes nothing"

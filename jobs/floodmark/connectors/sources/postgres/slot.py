@@ -26,7 +26,7 @@ from floodmark.connectors.sources.postgres.server.checking import (
 from floodmark.connectors.sources.postgres.server.forming import form_of, what_the_log_lacks
 from floodmark.connectors.sources.postgres.table import RESET, TableSource
 from floodmark.core.lifecycle.retention import WAL, Limit
-from floodmark.errors import HistoryGone, Refused
+from floodmark.errors import HistoryGone
 
 if TYPE_CHECKING:
     import psycopg
@@ -80,9 +80,11 @@ class SlotSource(TableSource, Stepped):
 
     def take_start(self) -> str:
         with self._asking() as (asked, of):
+            self._holder.forget_adopted()
             self._reading(asked, of)
             start = SlotOffset(self._place(of))
             if self._starts_at == "earliest":
+                self._holder.check_is_new(asked, "write `start: latest`, drop the slot, or name another one")
                 return start.line()
             start = self._as_it_is(asked, of, start)
             made = self._holder.make(self._database, asked, of)
@@ -105,13 +107,11 @@ class SlotSource(TableSource, Stepped):
             return (now.at(slots.now(asked)) if self._is_far_behind(asked, read) else read).line()
 
     def _first_snapshot(self, asked: psycopg.Connection[Any], of: Table) -> int:
+        self._holder.forget_adopted()
         self._reading(asked, of)
+        self._holder.check_is_new(asked, "drop the slot, or name another one, since the landing is there already")
         taken = self._holder.make(self._database, asked, of)
-        if taken is None:
-            raise Refused(
-                f"{self._about}: expected `start: latest` beside `slot: {self._said.slot}`, because a slot that exists "
-                "has no snapshot of the rows before it, found `start: earliest`. Drop the slot, or name another one"
-            )
+        assert taken is not None, "the slot is new"
         return taken.lsn
 
     def _is_far_behind(self, asked: psycopg.Connection[Any], read: SlotOffset) -> bool:

@@ -1,0 +1,77 @@
+"""What a source of PostgreSQL asks and refuses beside a real server, before any row is read: no JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from support.postgres import Server, started
+
+from floodmark.connectors.ports import connections
+from floodmark.connectors.sources.postgres.kind import SOURCE
+from floodmark.core.rules.rule import Stream
+from floodmark.errors import Refused
+
+
+@pytest.fixture(scope="module")
+def server(root: Path) -> Iterator[Server]:
+    with started(root / "postgres") as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _connected(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_KEEPERS", {})
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", server.uri)
+
+
+@pytest.fixture
+def table(server: Server, place: Path) -> Iterator[str]:
+    name = f"t{place.name[:8]}"
+    server.run(f"CREATE TABLE {name} (n bigint PRIMARY KEY, k text)")
+    yield name
+    for (slot,) in server.ask("SELECT slot_name FROM pg_replication_slots WHERE NOT active"):
+        server.run(f"SELECT pg_drop_replication_slot('{slot}')")
+    for (one,) in server.ask("SELECT pubname FROM pg_publication"):
+        server.run(f"DROP PUBLICATION {one}")
+    server.run(f"DROP TABLE IF EXISTS {name} CASCADE")
+
+
+def source_of(place: Path, table: str, start: Literal["earliest", "latest"] = "earliest", **more: Any) -> Any:
+    """Opened anew each time, as every process does."""
+    options = {"connection": "shop", "table": table, **more}
+    stream = Stream(kind="postgres", address=f"postgres://shop/{table}", options=options, start=start)
+    return SOURCE.open("events", stream, place / "home" / "rule" / "sources" / "events")
+
+
+def test_a_refused_slot_is_not_kept_so_that_the_advice_works(server: Server, place: Path, table: str) -> None:
+    server.run(f"CREATE PUBLICATION mine FOR TABLE {table}",
+               "SELECT pg_create_logical_replication_slot('mine', 'pgoutput')")  # fmt: skip
+    named = {"slot": "mine", "publication": "mine"}
+    with pytest.raises(Refused, match=r"expected `start: latest` beside `slot: mine`.*write `start: latest`, drop"):
+        source_of(place, table, **named).take_start()
+    kept = place / "home" / "rule" / "sources" / "events" / "slot.json"
+    assert not kept.exists()
+    assert json.loads(source_of(place, table, "latest", **named).take_start())["lsn"] != "0/0"
+    assert not json.loads(kept.read_text())["made_slot"]
+
+
+def test_a_home_that_kept_a_refused_slot_takes_the_advice(server: Server, place: Path, table: str) -> None:
+    """As earlier versions left it, with a landing that is there."""
+    server.run(f"CREATE PUBLICATION mine FOR TABLE {table}",
+               "SELECT pg_create_logical_replication_slot('mine', 'pgoutput')")  # fmt: skip
+    named = {"slot": "mine", "publication": "mine"}
+    begin = source_of(place, table).take_start()
+    kept = place / "home" / "rule" / "sources" / "events" / "slot.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text('{"slot": "mine", "publication": "mine", "made_slot": false, "made_publication": false}')
+    with pytest.raises(Refused, match="drop the slot, or name another one, since"):
+        source_of(place, table, **named).take_end(begin)
+    assert source_of(place, table, slot="other", publication="mine").take_end(begin) != begin
+    kept.write_text('{"slot": "mine", "publication": "mine", "made_slot": false, "made_publication": false}')
+    server.run("SELECT pg_drop_replication_slot('mine')")
+    assert source_of(place, table, **named).take_end(begin) != begin
+    assert json.loads(kept.read_text())["made_slot"]
