@@ -13,7 +13,7 @@ from support.postgres import Server, started
 from floodmark.connectors.ports import connections
 from floodmark.connectors.sources.postgres.kind import SOURCE
 from floodmark.core.rules.rule import Stream
-from floodmark.errors import Refused
+from floodmark.errors import HistoryGone, Refused
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +75,25 @@ def test_a_home_that_kept_a_refused_slot_takes_the_advice(server: Server, place:
     server.run("SELECT pg_drop_replication_slot('mine')")
     assert source_of(place, table, **named).take_end(begin) != begin
     assert json.loads(kept.read_text())["made_slot"]
+
+
+def test_a_partition_that_is_filled_as_it_comes_is_told_from_one_that_came_with_rows(
+    server: Server, place: Path, table: str
+) -> None:
+    """PostgreSQL sends what a transaction inserts after it has attached a partition, and nothing from before."""
+    server.run(f"DROP TABLE {table}", f"CREATE TABLE {table} (n bigint PRIMARY KEY) PARTITION BY RANGE (n)",
+               f"CREATE TABLE {table}a PARTITION OF {table} FOR VALUES FROM (0) TO (10)")  # fmt: skip
+    source = source_of(place, table)
+    end = source.take_end(source.take_start())
+    source.landed(end)
+    with server.connect() as connection, connection.transaction():
+        connection.execute(f"CREATE TABLE {table}b PARTITION OF {table} FOR VALUES FROM (10) TO (20)")
+        connection.execute(f"INSERT INTO {table} VALUES (11)")
+    assert source_of(place, table).news(end), "the server sends the row"
+    with server.connect() as connection, connection.transaction():
+        connection.execute(f"CREATE TABLE {table}c (LIKE {table} INCLUDING ALL)")
+        connection.execute(f"INSERT INTO {table}c VALUES (21)")
+        connection.execute(f"ALTER TABLE {table} ATTACH PARTITION {table}c FOR VALUES FROM (20) TO (30)")
+        connection.execute(f"INSERT INTO {table} VALUES (22)")
+    with pytest.raises(HistoryGone, match=f"partition {table}c was attached with rows"):
+        source_of(place, table).check_appended(end)

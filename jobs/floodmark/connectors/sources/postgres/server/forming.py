@@ -24,8 +24,11 @@ SELECT json_object_agg(c.oid, concat(CASE WHEN pg_relation_size(c.oid) > 0 THEN 
     SELECT string_agg(i.xmin::text, ',' ORDER BY i.inhrelid) FROM pg_inherits i
     WHERE i.inhrelid IN (SELECT relid FROM pg_partition_ancestors(c.oid)))) ORDER BY c.oid)
 FROM pg_partition_tree(%s) p JOIN pg_class c ON c.oid = p.relid WHERE p.isleaf AND c.relkind <> 'p'"""
+# The place of a row's insert: its transaction, and its command in there.
+_PLACE = f"{NUMBER}, cmin::text::bigint"
 _ATTACHED = """\
-(SELECT max({number}) FROM pg_inherits WHERE inhrelid IN (SELECT relid FROM pg_partition_ancestors({oid})))"""
+(SELECT {place} FROM pg_inherits WHERE inhrelid IN (SELECT relid FROM pg_partition_ancestors({oid}))
+ ORDER BY 1 DESC, 2 DESC LIMIT 1)"""
 _NAMED = """
 SELECT oid::regclass::text, has_table_privilege(oid, 'SELECT') AND NOT row_security_active(oid)
 FROM pg_class WHERE oid = %s::oid"""
@@ -113,17 +116,22 @@ def _named(connection: psycopg.Connection[Any], oid: str) -> str:
 
 
 def _came_with_rows(connection: psycopg.Connection[Any], of: Table, oid: str) -> bool:
-    """Whether it has rows of transactions that are no younger than the one that attached it."""
-    return _has_rows(connection, of, oid, f"1 + {_ATTACHED.format(number=NUMBER, oid=oid)}")
+    """Whether it has rows from before it was attached; those that the same transaction inserts behind that are sent."""
+    return _has_any(connection, of, oid, f"({_PLACE}) < {_ATTACHED.format(place=_PLACE, oid=oid)}")
 
 
-def _has_rows(connection: psycopg.Connection[Any], of: Table, oid: str, below: object) -> bool:
-    """Whether the table or partition has rows of transactions with a number below that.
+def _has_rows(connection: psycopg.Connection[Any], of: Table, oid: str, below: int) -> bool:
+    """Whether the table or partition has rows of transactions with a number below that."""
+    return _has_any(connection, of, oid, f"{NUMBER} < {below}")
+
+
+def _has_any(connection: psycopg.Connection[Any], of: Table, oid: str, which: str) -> bool:
+    """Whether the table or partition has a row under a condition.
 
     A login may have no right to see a partition's rows but by the table.
     """
     own, whole = (connection.execute(_NAMED, (one,)).fetchone() for one in (oid, of.oid))
     assert whole is not None
     tables = f"ONLY {own[0]}" if own is not None and own[1] else whole[0]
-    query = f"SELECT FROM {tables}, {NOW} WHERE tableoid = {oid} AND {NUMBER} < {below} LIMIT 1"
+    query = f"SELECT FROM {tables}, {NOW} WHERE tableoid = {oid} AND {which} LIMIT 1"
     return connection.execute(query.encode()).fetchone() is not None
