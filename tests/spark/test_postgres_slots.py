@@ -97,3 +97,30 @@ def test_a_partition_that_is_filled_as_it_comes_is_told_from_one_that_came_with_
         connection.execute(f"INSERT INTO {table} VALUES (22)")
     with pytest.raises(HistoryGone, match=f"partition {table}c was attached with rows"):
         source_of(place, table).check_appended(end)
+
+
+def test_a_replica_identity_that_is_no_longer_full_is_refused(server: Server, place: Path, table: str) -> None:
+    server.run(f"ALTER TABLE {table} REPLICA IDENTITY FULL")
+    source = source_of(place, table)
+    end = source.take_end(source.take_start())
+    source.landed(end)
+    assert json.loads(end)["form"]["identity"] == "full"
+    server.run(f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT")
+    with pytest.raises(HistoryGone, match=f"expected REPLICA IDENTITY FULL of public.{table}, as before"):
+        source_of(place, table).take_end(end)
+    server.run(f"ALTER TABLE {table} REPLICA IDENTITY FULL")
+    source_of(place, table).check_appended(end)
+
+
+def test_a_partition_without_the_replica_identity_of_the_others_is_refused(
+    server: Server, place: Path, table: str
+) -> None:
+    server.run(f"DROP TABLE {table}", f"CREATE TABLE {table} (n bigint PRIMARY KEY) PARTITION BY RANGE (n)",
+               f"CREATE TABLE {table}a PARTITION OF {table} FOR VALUES FROM (0) TO (10)",
+               f"ALTER TABLE {table} REPLICA IDENTITY FULL", f"ALTER TABLE {table}a REPLICA IDENTITY FULL")  # fmt: skip
+    source = source_of(place, table)
+    end = source.take_end(source.take_start())
+    source.landed(end)
+    server.run(f"CREATE TABLE {table}b PARTITION OF {table} FOR VALUES FROM (10) TO (20)")
+    with pytest.raises(HistoryGone, match=r"FULL of .* and of each of its partitions"):
+        source_of(place, table).check_appended(end)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.connectors.sources.postgres.decoding.changes import TRUNCATED, Changes, Row, placed
+from floodmark.connectors.sources.postgres.decoding.changes import KEY_ALONE, TRUNCATED, Changes, Row, placed
 from floodmark.connectors.sources.postgres.decoding.pgoutput import (
     EPOCH_US,
     UNCHANGED,
@@ -67,9 +67,21 @@ def delete(*old: object, whole: bool = False) -> bytes:
 
 
 def rows(
-    *messages: bytes, since: int = 0, upto: int = 1 << 40, columns: Any = ("id", "name"), key: Any = ("id",)
+    *messages: bytes,
+    since: int = 0,
+    upto: int = 1 << 40,
+    columns: Any = ("id", "name"),
+    key: Any = ("id",),
+    whole: bool = False,
 ) -> list[Row]:
-    return [*Changes(OID, columns, key, since, upto).rows([relation("id", "name", key=("id",)), *messages])]
+    return [*Changes(OID, columns, key, since, upto, whole).rows([relation("id", "name", key=("id",)), *messages])]
+
+
+def test_a_delete_with_its_key_alone_is_malformed_where_whole_rows_are_expected() -> None:
+    sent = [begin(5), delete("1", None), update(("3", "b"), ("2", None)), delete("4", "d", whole=True)]
+    assert [row.problem for row in rows(*sent)] == [None] * 4
+    problems = [row.problem for row in rows(*sent, whole=True)]
+    assert problems == [KEY_ALONE, KEY_ALONE, None, None]
 
 
 def seen(found: list[Row]) -> list[tuple[Any, ...]]:

@@ -9,6 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from floodmark.connectors.sources.postgres.offsets import (
+    FULL_ROWS,
+    KEYS,
     MOST_AHEAD,
     WRAP,
     Form,
@@ -21,7 +23,7 @@ from floodmark.connectors.sources.postgres.offsets import (
 from floodmark.connectors.sources.postgres.options import WrittenPostgres
 from floodmark.connectors.sources.postgres.queries import Reading, page_ranges, snapshot_parts
 from floodmark.connectors.sources.postgres.server.catalog import MADE, Published, Table
-from floodmark.connectors.sources.postgres.server.checking import check_published
+from floodmark.connectors.sources.postgres.server.checking import check_old_rows, check_published
 from floodmark.connectors.sources.postgres.server.database import settings_of
 from floodmark.core.application.connections import connection_of
 from floodmark.core.text.ddl import columns_of
@@ -42,6 +44,9 @@ def test_offsets_are_lines_of_json_as_spark_writes_them() -> None:
     ):
         assert type(offset).parse(offset.line()) == offset
         assert json.dumps(json.loads(offset.line())) == offset.line()
+    assert "identity" not in json.loads(SlotOffset(PLACE, 1, form).line())["form"], "as older versions read it"
+    known = SlotOffset(PLACE, 1, replace(form, identity=KEYS))
+    assert SlotOffset.parse(known.line()) == known
     whole = RowsOffset(PLACE, 9, 2, "5", "p 2", form, "17.5", 3, 40)
     assert RowsOffset.parse(whole.line()) == whole
     assert whole.at(5).rows is None and "rows" not in json.loads(whole.at(5).line())
@@ -145,6 +150,17 @@ def test_a_publication_that_sends_less_than_before_is_refused(
         return
     with pytest.raises(HistoryGone, match=f"stream s: expected publication p to send .*{said}"):
         check_published("stream s", "p", TABLE, had, found)
+
+
+def test_deletes_that_lose_their_values_are_refused() -> None:
+    full, keys = Form(9, identity=FULL_ROWS), Form(9, identity=KEYS)
+    for had, found, kinds in ((full, full, MADE.kinds), (keys, full, MADE.kinds), (keys, keys, MADE.kinds),
+                              (Form(9), keys, MADE.kinds), (full, keys, ("insert", "update"))):  # fmt: skip
+        check_old_rows("stream s", TABLE, had, found, kinds)
+    with pytest.raises(HistoryGone, match=r"expected REPLICA IDENTITY FULL of public.o\"dd, as before"):
+        check_old_rows("stream s", TABLE, full, keys, MADE.kinds)
+    with pytest.raises(HistoryGone, match=r"FULL of .* and of each of its partitions"):
+        check_old_rows("stream s", replace(TABLE, kind="p"), full, keys, MADE.kinds)
 
 
 def test_names_are_quoted() -> None:

@@ -35,22 +35,28 @@ class Place:
         return None
 
 
+FULL_ROWS, KEYS = "full", "keys"  # what the log has of a row that is removed
+
+
 @dataclass(frozen=True)
 class Form:
     """A table when an offset was taken. Offsets of older versions have none.
 
     before: all transactions with a lower number had ended. columns: of each its number in the table, and the
     transaction that wrote its row of the catalog. files: by the oid of the table, or of each partition that has rows of
-    its own, its file (empty if it had no page), and the transactions that attached it.
+    its own, its file (empty if it had no page), and the transactions that attached it. identity: FULL_ROWS, KEYS; empty
+    if it is unknown.
     """
 
     before: int = 0
     columns: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    identity: str = ""
 
     def said(self) -> dict[str, object]:
         """What it adds to an offset's line: nothing if it is unknown."""
-        return {"form": asdict(self)} if self.before else {}
+        found = {name: one for name, one in asdict(self).items() if one or name != "identity"}
+        return {"form": found} if self.before else {}
 
     def replaced(self, now: Form) -> list[str]:
         """Columns of which another has the name now."""

@@ -120,16 +120,17 @@ def rows_of(
 
 
 def changes_of(
-    spark: SparkSession, database: Database, reading: Reading, query: str, since: int, upto: int
+    spark: SparkSession, database: Database, reading: Reading, query: str, between: tuple[int, int], whole: bool
 ) -> DataFrame:
-    """The changes of a table whose transactions were committed from `since` on, and before `upto`."""
+    """The changes of a table whose transactions were committed `between` two places. `whole`: as of `Changes`."""
     columns = [column.name for column in reading.columns]
     changes = {
         "oid": reading.table.oid,
         "columns": columns,
         "key": sorted(reading.table.key),
-        "since": since,
-        "upto": upto,
+        "since": between[0],
+        "upto": between[1],
+        "whole": whole,
     }
     job = Job(database.name, reading.spelt, reading.added, (Part(query),), {}, changes)
     return frame_of(spark, job, database.settings)

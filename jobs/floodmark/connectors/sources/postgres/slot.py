@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.connectors.sources.postgres.decoding.pgoutput import lsn_text
 from floodmark.connectors.sources.postgres.holding import Holder
-from floodmark.connectors.sources.postgres.offsets import SlotOffset
+from floodmark.connectors.sources.postgres.offsets import FULL_ROWS, SlotOffset
 from floodmark.connectors.sources.postgres.server import slots
 from floodmark.connectors.sources.postgres.server.catalog import MADE, Published, Table
 from floodmark.connectors.sources.postgres.server.checking import (
     check_able,
+    check_old_rows,
     check_published,
     check_slot,
     find_published,
@@ -218,6 +219,7 @@ class SlotSource(TableSource, Stepped):
         named, now = self._holder.names.publication, self._as_it_is(asked, of, read)
         had = MADE if self._holder.made_publication else Published(None, read.where, read.kinds)
         check_published(self._about, named, of, had, Published(None, now.where, now.kinds))
+        check_old_rows(self._about, of, read.form, now.form, now.kinds)
         problem = what_the_log_lacks(asked, of, read.form, now.form, "truncate" in now.kinds)
         if problem is not None:
             raise HistoryGone(f"{self._about}: table {of.title}: {problem}. To read it again, {RESET}")
@@ -271,13 +273,14 @@ class SlotSource(TableSource, Stepped):
                 read = read.at(taken.lsn)
             if read.lsn < upto.lsn:
                 self._check_slot(asked, of, read)
-                frames.append(self._changes(spark, asked, reading, read.lsn, upto.lsn))
+                frames.append(self._changes(spark, asked, reading, read, upto))
             return reduce(lambda one, other: one.unionAll(other), frames) if frames else nothing_of(spark, reading)
 
     def _changes(
-        self, spark: SparkSession, asked: psycopg.Connection[Any], reading: Reading, since: int, upto: int
+        self, spark: SparkSession, asked: psycopg.Connection[Any], reading: Reading, read: SlotOffset, upto: SlotOffset
     ) -> DataFrame:
         from floodmark.connectors.sources.postgres.rows import changes_of
 
-        query = slots.messages(asked, self._holder.names, upto)
-        return changes_of(spark, self._database, reading, query, since, upto)
+        query = slots.messages(asked, self._holder.names, upto.lsn)
+        whole = (read.form.identity or upto.form.identity) == FULL_ROWS
+        return changes_of(spark, self._database, reading, query, (read.lsn, upto.lsn), whole)

@@ -36,7 +36,7 @@ class Row(NamedTuple):
 class Changes:
     """The changes of a table (`oid`) by transactions that were committed from `since` on, and before `upto`.
 
-    columns: those wanted, by name. key: those of the primary key.
+    columns: those wanted, by name. key: those of the primary key. whole: whether deletes have all values of their row.
     """
 
     oid: int
@@ -44,6 +44,7 @@ class Changes:
     key: Collection[str]
     since: int
     upto: int
+    whole: bool = False
     _tables: dict[int, Relation] = field(default_factory=dict)
     _begin: Begin | None = None
     _seq: int = 0
@@ -75,13 +76,17 @@ class Changes:
         """One row; for an update of the key two: the row with the old key is deleted, another one inserted."""
         table = self._tables[change.oid]
         if change.new is None:
-            assert change.old is not None
-            yield self._one("delete", table, change.old, None)
+            yield self._deleted(table, change)
         elif change.old is not None and self._is_other_key(table, change):
-            yield self._one("delete", table, change.old, None)
+            yield self._deleted(table, change)
             yield self._one("insert", table, change.new, change.old if change.whole else None)
         else:
             yield self._one(change.kind, table, change.new, change.old if change.whole else None)
+
+    def _deleted(self, table: Relation, change: Change) -> Row:
+        assert change.old is not None
+        row = self._one("delete", table, change.old, None)
+        return row._replace(problem=row.problem or KEY_ALONE) if self.whole and not change.whole else row
 
     def _is_other_key(self, table: Relation, change: Change) -> bool:
         assert change.old is not None and change.new is not None
@@ -131,6 +136,10 @@ class Changes:
         )
 
 
+KEY_ALONE = (
+    "expected all values of the row that was removed, found those of its key alone: the table had another replica "
+    "identity than FULL by then"
+)
 TRUNCATED = "the table was emptied by TRUNCATE: what it removed isn't known"
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from floodmark.connectors.sources.postgres.decoding.pgoutput import lsn_text
+from floodmark.connectors.sources.postgres.offsets import FULL_ROWS, KEYS
 from floodmark.connectors.sources.postgres.server.catalog import published
 from floodmark.errors import HistoryGone, Refused
 
 if TYPE_CHECKING:
     import psycopg
 
+    from floodmark.connectors.sources.postgres.offsets import Form
     from floodmark.connectors.sources.postgres.server.catalog import Published, Table
     from floodmark.connectors.sources.postgres.server.slots import State
 
@@ -86,6 +88,18 @@ def _again(named: str, of: Table, had: Published, found: Published) -> Iterator[
     if had.where != found.where:
         yield f"ALTER PUBLICATION {named} DROP TABLE {of.title}"
         yield f"ALTER PUBLICATION {named} ADD TABLE {of.title}{_condition(had)}"
+
+
+def check_old_rows(about: str, of: Table, had: Form, found: Form, kinds: Collection[str]) -> None:
+    """Raise HistoryGone if deletes no longer come with all values of their rows, as they did."""
+    if "delete" not in kinds or (had.identity, found.identity) != (FULL_ROWS, KEYS):
+        return
+    parts = " and of each of its partitions" if of.kind == "p" else ""
+    raise HistoryGone(
+        f"{about}: expected REPLICA IDENTITY FULL of {of.title}{parts}, as before, found another: deletes would come "
+        f"with values of the key alone. ALTER TABLE ... REPLICA IDENTITY FULL, and run again: deletes that were made "
+        f"meanwhile are malformed rows. To read deletes with their keys alone, {RESET}"
+    )
 
 
 def check_slot(about: str, slot: str, found: State | None, of: Table, lsn: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from floodmark.connectors.sources.postgres.offsets import Form
+from floodmark.connectors.sources.postgres.offsets import FULL_ROWS, KEYS, Form
 from floodmark.connectors.sources.postgres.server.catalog import NOW, NUMBER
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ _FORM = """
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
   (SELECT json_object_agg(attname, concat(attnum, ' ', a.xmin) ORDER BY attnum) FROM pg_attribute a
    WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = ''),
-  ({files})"""
+  ({files}),
+  (SELECT CASE WHEN bool_and(relreplident = 'f') THEN '{full}' ELSE '{keys}' END FROM pg_class
+   WHERE oid = %s OR (relkind = 'r' AND oid IN (SELECT relid FROM pg_partition_tree(%s))))"""
 _FILE = "SELECT json_build_object(c.oid, c.relfilenode::text) FROM pg_class c WHERE c.oid = %s"
 _FILES = """
 SELECT json_object_agg(c.oid, concat(CASE WHEN pg_relation_size(c.oid) > 0 THEN c.relfilenode END, ' ', (
@@ -35,10 +37,10 @@ FROM pg_class WHERE oid = %s::oid"""
 
 
 def form_of(connection: psycopg.Connection[Any], of: Table) -> Form:
-    query = _FORM.format(files=_FILES if of.kind == "p" else _FILE)
-    row = connection.execute(query.encode(), (of.oid, of.oid)).fetchone()
+    query = _FORM.format(files=_FILES if of.kind == "p" else _FILE, full=FULL_ROWS, keys=KEYS)
+    row = connection.execute(query.encode(), [of.oid] * 4).fetchone()
     assert row is not None
-    return Form(int(row[0]), row[1] or {}, row[2] or {})
+    return Form(int(row[0]), row[1] or {}, row[2] or {}, row[3])
 
 
 def what_the_log_lacks(
