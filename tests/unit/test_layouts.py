@@ -62,6 +62,11 @@ def stream(table: Path, on_rewrite: OnRewrite = "correct") -> DeltaSource:
     return DeltaSource("e", Stream(kind="delta", address=str(table), on_rewrite=on_rewrite))
 
 
+def forget_entry(table: Path, version: int) -> None:
+    """Take a log entry away, as Delta's own cleanup does once a checkpoint holds it."""
+    (table / "_delta_log" / f"{version:020}.json").unlink()
+
+
 def at(table: Path, version: int, index: int = -1, snapshot: bool = False) -> str:
     return DeltaOffset(str(DeltaTable(table).metadata().id), version, index, snapshot).line()
 
@@ -179,6 +184,29 @@ def test_what_no_correction_takes_in_is_refused(table: Path) -> None:
     with pytest.raises(HistoryGone, match=problem):
         stream(table, "skip").check_appended(at(table, 1))
     stream(table, "skip").check_appended(at(table, 2))
+
+
+@pytest.mark.parametrize("on_rewrite", ["stop", "correct", "skip"])
+def test_no_stream_passes_over_commits_whose_log_entries_are_gone(table: Path, on_rewrite: OnRewrite) -> None:
+    write_deltalake(table, ROWS, mode="append")
+    write_deltalake(table, ROWS, mode="append")
+    DeltaTable(table).create_checkpoint()
+    forget_entry(table, 1)
+    read = stream(table, on_rewrite)
+    assert read.news(at(table, 1))
+    for ask in (read.check_appended, read.backlog):
+        with pytest.raises(HistoryGone, match="expected the log entry of version 1, which is still to be read; it is"):
+            ask(at(table, 1))
+    assert not read.news(at(table, 3))
+    read.check_appended(at(table, 2))
+
+
+def test_no_commit_whose_log_entry_is_gone_is_told_as_passed_over(table: Path) -> None:
+    overwrite_by_k(table)
+    assert stream(table, "skip").passed_over(at(table, 0), at(table, 2)) == ("version 1 (unknown operation)",)
+    forget_entry(table, 1)
+    with pytest.raises(HistoryGone, match="expected the log entry of version 1"):
+        stream(table, "skip").passed_over(at(table, 0), at(table, 2))
 
 
 def test_an_open_epoch_that_cannot_be_read_again_is_refused_with_the_way_on(table: Path) -> None:

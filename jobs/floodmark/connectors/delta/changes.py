@@ -15,7 +15,8 @@ from urllib.parse import unquote
 from floodmark.connectors.delta import mapping
 from floodmark.connectors.delta.expiry import expiring
 from floodmark.connectors.delta.offsets import DeltaOffset
-from floodmark.connectors.delta.source import DeltaSource, entry_gone
+from floodmark.connectors.delta.rewrites import entry_gone
+from floodmark.connectors.delta.source import DeltaSource
 from floodmark.core.protocol.records.backfills import Rewrite
 from floodmark.core.sql.tree.names import has_feed
 from floodmark.core.text.ddl import columns_of, delta_name
@@ -110,7 +111,7 @@ class ChangesSource(DeltaSource):
 
     def _refuse_removed(self, commits: Iterable[tablelog.DataCommit]) -> None:
         """Rows that were removed are rows of the feed."""
-        for version in (commit.version for commit in commits if commit.metadata is None):
+        for version in (commit.version for commit in commits if commit.gone):
             raise self._gone(entry_gone(version))
 
     def rewrite(self, since: str, upto: str | None = None) -> Rewrite | None:

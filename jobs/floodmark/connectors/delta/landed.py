@@ -223,7 +223,7 @@ class Landed(DeltaSource):
             self.inner.check_appended(landed)
 
     def _refuse_removed(self, commits: Iterable[tablelog.DataCommit]) -> None:
-        found = next((commit for commit in commits if commit.removes and commit.metadata is not None), None)
+        found = next((commit for commit in commits if commit.removes and not commit.gone), None)
         if found is not None:
             raise self._gone(
                 f"version {found.version} of its landing removes or changes rows; only this rule may write it. "

@@ -39,6 +39,18 @@ def rewriting(commits: Iterable[DataCommit]) -> list[DataCommit]:
     return found
 
 
+def entry_gone(version: int) -> str:
+    return (
+        f"expected the log entry of version {version}, which is still to be read; it is gone. Restore the table's log, "
+        "or start over with `floodmark reset`; give the source a longer `delta.logRetentionDuration`"
+    )
+
+
+def is_skipped(commit: DataCommit, stream: Stream) -> bool:
+    """Whether a stream passes a commit over. One whose log entry is gone is not: it may have added rows."""
+    return stream.on_rewrite == "skip" and commit.removes and not commit.gone
+
+
 def why_stopped(commit: DataCommit, stream: Stream) -> str | None:
     """Why nothing beyond a commit is read until somebody decides; None: it is read.
 
@@ -46,7 +58,9 @@ def why_stopped(commit: DataCommit, stream: Stream) -> str | None:
     watermark, so they would not count, and no correction would be due any more.
     """
     said = commit.metadata
-    if not commit.removes or said is None or stream.on_rewrite == "skip":
+    if said is None:
+        return entry_gone(commit.version)
+    if not commit.removes or stream.on_rewrite == "skip":
         return None
     problem = f"version {commit.version} of the table removes or changes existing rows: {author(said, stream.rule)}. "
     if stream.on_rewrite == "stop":

@@ -17,8 +17,10 @@ from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.opening import open_existing
 from floodmark.connectors.delta.rewrites import (
     described,
+    entry_gone,
     files_moved,
     is_fed,
+    is_skipped,
     newest_alike,
     rewriting,
     why_stopped,
@@ -111,7 +113,7 @@ class DeltaSource(Planned):
         taken = {at.version: at.index + 1}  # files of a version that is half read
         commits = tablelog.data_commits(self.address, at.version + at.snapshot, newest)
         found = (commit for commit in commits if commit.adds > taken.get(commit.version, 0) or commit.removes)
-        return (commit for commit in found if not (commit.removes and self.declared.on_rewrite == "skip"))
+        return (commit for commit in found if not is_skipped(commit, self.declared))
 
     def check_appended(self, line: str) -> None:
         """Raise HistoryGone if a commit removes rows that are folded or pending, unless the rule says what to do."""
@@ -139,7 +141,7 @@ class DeltaSource(Planned):
         commits = rewriting(self._fresh(at, newest))
         if not commits:
             return None
-        for version in (commit.version for commit in commits if commit.metadata is None):
+        for version in (commit.version for commit in commits if commit.gone):
             raise self._gone(entry_gone(version))
         first, found = commits[0].version, self._layouts(since)
         if self._takes_in(at) and not all(map(found[-1].fits, found)):  # Spark's stream would not get there
@@ -152,7 +154,8 @@ class DeltaSource(Planned):
         at, upto = DeltaOffset.parse(begin), DeltaOffset.parse(end).newest_read
         if self.declared.on_rewrite != "skip" or at.newest_read >= upto:
             return ()
-        commits = tablelog.data_commits(self.address, at.newest_read + 1, upto)
+        commits = list(tablelog.data_commits(self.address, at.newest_read + 1, upto))
+        self._refuse_removed(commits)
         return tuple(described(self.address, commit) for commit in commits if commit.removes)
 
     def _refuse_removed(self, commits: Iterable[tablelog.DataCommit]) -> None:
@@ -165,8 +168,7 @@ class DeltaSource(Planned):
 
     def waiting(self, line: str | None) -> int:
         """Bytes of the files beyond the offset `line` (None: of all files); a partly read version counts in full."""
-        table = self.table()
-        at = None if line is None else DeltaOffset.parse(line)
+        table, at = self.table(), None if line is None else DeltaOffset.parse(line)
         if at is None:
             return datafiles.size_of(table)
         size = sum(commit.size for commit in self._fresh(at, table.version()))
@@ -295,13 +297,6 @@ class DeltaSource(Planned):
 
     def whole(self, spark: SparkSession) -> DataFrame:
         return spark.read.format("delta").load(self.address)
-
-
-def entry_gone(version: int) -> str:
-    return (
-        f"expected the log entry of version {version}, which is still to be read; it is gone. Restore the table's log, "
-        "or start over with `floodmark reset`; give the source a longer `delta.logRetentionDuration`"
-    )
 
 
 def _forgotten(name: str, address: str, version: int, info: str) -> HistoryGone:

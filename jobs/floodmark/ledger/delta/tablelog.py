@@ -149,6 +149,11 @@ class DataCommit:
     removes: bool
     metadata: dict[str, Any] | None
 
+    @property
+    def gone(self) -> bool:
+        """Whether the log no longer tells what the commit did: it may have added rows that are not read yet."""
+        return self.metadata is None
+
 
 def data_commits(address: str, first: int, last: int) -> Iterator[DataCommit]:
     """The commits in [first, last] that change data. A version without its log entry counts, because it may."""
