@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
 
@@ -93,6 +93,37 @@ def table(tmp_path: Path) -> str:
     for n in (1, 2):
         write_deltalake(address, pa.table({"n": [n]}), mode="append")
     return address
+
+
+FAILING = (errno.EIO, errno.EMFILE, errno.ESTALE, errno.EACCES, errno.ETIMEDOUT)
+
+
+@pytest.mark.parametrize("number", FAILING)
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda table: [*tablelog.data_commits(table, 1, 1)],
+        lambda table: tables.logged_between(table, 1),
+        lambda table: tablelog.moved(table, 1),
+        lambda table: tablelog.log_sum(table, 1),
+        lambda table: datafiles.as_of(table, 0, 1),
+    ],
+)
+def test_an_entry_that_cannot_be_read_now_is_not_gone(
+    table: str, number: int, ask: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(file: Path) -> bytes:
+        raise OSError(number, os.strerror(number), str(file))
+
+    monkeypatch.setattr(Path, "read_bytes", fails)
+    with pytest.raises(RunFailed, match=r"the table cannot be read now: .*; fix the disk or the store, then retry"):
+        ask(table)
+
+
+def test_an_older_version_that_cannot_be_read_now_is_not_gone() -> None:
+    with pytest.raises(RunFailed, match="cannot be read now"):
+        tables.check_gone("/lake/t", DeltaError("Generic LocalFileSystem error: Too many open files (os error 24)"))
+    tables.check_gone("/lake/t", DeltaError("Invalid table version: 1"))
 
 
 def entry(address: str, version: int) -> Path:
@@ -280,7 +311,7 @@ def test_a_source_that_was_put_back_and_written_to_since_is_refused(table: str, 
     assert source.log_sum(line) is None
     source.check_identity(line, log_sum)
     newest_read.mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(RunFailed):
         source.check_identity(line, log_sum)
 
 

@@ -94,7 +94,8 @@ def _absent(place: str, first: int, net: Net) -> str | None:
         return None
     try:
         held = datafiles.paths_at(place, first - 1)
-    except (OSError, DeltaError):
+    except (OSError, DeltaError) as fault:
+        tables.check_gone(place, fault)
         held = set()
     lacking = sorted({unquote(path) for path, _ in net.removed} - held)
     if lacking:
@@ -144,7 +145,7 @@ def _newest_first(place: str, app: str, epoch: int, since: int) -> Iterator[int]
     for version in range(tables.newest_version(place), since, -1):
         try:
             recorded = dict(tablelog.transactions(place, version))
-        except OSError:
+        except FileNotFoundError:
             raise HistoryGone(
                 about_sink(
                     place,

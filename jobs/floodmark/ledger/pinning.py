@@ -82,7 +82,7 @@ def _version(ledger: LedgerReader, head: Head, address: str, since: int, newest:
 def _transactions(address: str, version: int, head: Head) -> Iterator[tuple[str, int]]:
     try:
         yield from tablelog.transactions(address, version)
-    except OSError as fault:
+    except FileNotFoundError as fault:
         raise HistoryGone(
             about_sink(
                 address,
@@ -96,6 +96,7 @@ def _at(address: str, version: int, epoch: int) -> DeltaTable:
     try:
         return datafiles.at_version(address, version)
     except (OSError, DeltaError) as fault:
+        tables.check_gone(address, fault)
         raise HistoryGone(
             about_sink(address, f"version {version}, the table's version after epoch {epoch}, is gone: {GONE_FOR}")
         ) from fault

@@ -20,7 +20,7 @@ from floodmark.core.text.tablenames import about_table
 from floodmark.errors import HistoryGone
 from floodmark.ledger.delta.deletionvectors import vector_file
 from floodmark.ledger.delta.keybounds import not_after
-from floodmark.ledger.delta.tables import delta_errors, entry_actions, logged_between, missing_files
+from floodmark.ledger.delta.tables import check_gone, delta_errors, entry_actions, logged_between, missing_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -156,6 +156,7 @@ def as_of(address: str, since: int, epoch: int) -> DeltaTable:
     try:
         found = DeltaTable(address, version=_last_holding(address, since, epoch))
     except (OSError, DeltaError) as fault:
+        check_gone(address, fault)
         raise HistoryGone(about_table(address, f"its log no longer reaches back to epoch {epoch}")) from fault
     files = (Path(address, unquote(path)) for path in values_of(found.get_add_actions()["path"]))
     if not all(file.exists() for file in files):

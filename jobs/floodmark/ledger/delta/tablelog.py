@@ -100,7 +100,7 @@ def commit_infos(address: str) -> Iterator[dict[str, Any]]:
 
 
 def commit_info(address: str, version: int) -> dict[str, Any]:
-    """The metadata of a commit, empty if its writer left it out. Raises OSError if the log has no such entry."""
+    """The metadata of a commit, empty if its writer left it out. Raises FileNotFoundError if it is gone."""
     found: Iterator[dict[str, Any]] = (
         one["commitInfo"] for one in entry_actions(address, version) if "commitInfo" in one
     )
@@ -130,7 +130,7 @@ def _moves(address: str, version: int) -> Moves:
 
 
 def transactions(address: str, version: int) -> list[tuple[str, int]]:
-    """The app transactions that a log entry records. Raises OSError if the entry does not exist."""
+    """The app transactions that a log entry records. Raises FileNotFoundError if it does not exist."""
     return [
         (one["txn"]["appId"], int(one["txn"]["version"])) for one in entry_actions(address, version) if "txn" in one
     ]
@@ -166,7 +166,7 @@ def data_commits(address: str, first: int, last: int) -> Iterator[DataCommit]:
 def _data_changes(address: str, version: int) -> DataCommit:
     try:
         actions = entry_actions(address, version)
-    except (FileNotFoundError, OSError):
+    except FileNotFoundError:
         return DataCommit(version, 1, 0, True, None)
     added = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
     # A RESTORE that brings whole files back removes none, and their rows are as old as when they left.
@@ -193,7 +193,7 @@ def moved(address: str, version: int) -> Moved | None:
     """The files that a commit moved, whether rows changed or not; None if its log entry is gone."""
     try:
         actions = entry_actions(address, version)
-    except OSError:
+    except FileNotFoundError:
         return None
     removes = [action["remove"] for action in actions if "remove" in action]
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
@@ -213,7 +213,7 @@ def written_us(address: str, version: int) -> int | None:
 def log_sum(address: str, version: int) -> str | None:
     """SHA-256 of a log entry, which distinguishes it from another table's; None if it does not exist.
 
-    Raises OSError if the store cannot be reached: an unreadable entry is not treated as gone.
+    Raises RunFailed if the store cannot be reached: an unreadable entry is not treated as gone.
     """
     try:
         return sha256(entry_bytes(address, version)).hexdigest()

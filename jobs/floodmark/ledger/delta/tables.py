@@ -51,9 +51,7 @@ def _of_rust(fault: BaseException) -> bool:
 def _unreadable(address: str, fault: BaseException) -> FloodmarkError:
     said = str(fault).strip().split("\n", 1)[0]
     if passing(said):
-        return RunFailed(
-            about_table(address, f"the table cannot be read now: {said}; fix the disk or the store, then retry")
-        )
+        return not_now(address, said)
     if "non utf-8" in said.lower():
         return TableBroken(
             about_table(
@@ -239,7 +237,7 @@ def logged_between(address: str, version: int) -> list[dict[str, Any]]:
     """One log entry. Raises HistoryGone if it no longer exists."""
     try:
         return entry_actions(address, version)
-    except OSError:
+    except FileNotFoundError:
         raise missing_files(address, version, "its log entry") from None
 
 
@@ -248,12 +246,33 @@ def local_entry(address: str, version: int) -> Path:
 
 
 def entry_bytes(address: str, version: int) -> bytes:
+    """One log entry. Raises FileNotFoundError if it is gone, and RunFailed if the disk or the store fails."""
     local = local_entry(address, version)
-    if local.parent.is_dir():
-        return local.read_bytes()
+    try:
+        return local.read_bytes() if local.parent.is_dir() else _stored_entry(address, version)
+    except FileNotFoundError:
+        raise
+    except OSError as fault:
+        raise not_now(address, str(fault)) from fault
+
+
+def _stored_entry(address: str, version: int) -> bytes:
     from deltalake.fs import DeltaStorageHandler  # imports pyarrow, which a run with nothing to do can avoid
 
     return bytes(DeltaStorageHandler(address).open_input_file(f"_delta_log/{version:020}.json").read())
+
+
+def not_now(address: str, said: str) -> RunFailed:
+    """The error for a read that failed, and that may succeed on retry: nothing is gone."""
+    return RunFailed(
+        about_table(address, f"the table cannot be read now: {said}; fix the disk or the store, then retry")
+    )
+
+
+def check_gone(address: str, fault: Exception) -> None:
+    """Raise RunFailed if an older version could not be read for a reason that may pass."""
+    if passing(str(fault)):
+        raise not_now(address, str(fault)) from fault
 
 
 def entry_actions(address: str, version: int) -> list[dict[str, Any]]:
