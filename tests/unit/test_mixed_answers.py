@@ -16,10 +16,12 @@ from floodmark.cli.app import app
 from floodmark.cli.commands import correct as cli_correct
 from floodmark.connectors.planning.rewrites import answered, deferred, rewrites
 from floodmark.connectors.ports.registry import sources
+from floodmark.core.lifecycle.corrections import skips
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Rewrite
 from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.rules.rule import Rule
+from floodmark.errors import Refused
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.rule.epochs import draining
 from floodmark.spark.rule.epochs.draining import Drainer
@@ -88,16 +90,16 @@ def test_what_is_passed_over_needs_no_unread_input(
 class Asked:
     """A run, which only says whether it is to give deferred rewrites up."""
 
-    gives_up: bool | None = None
+    gives_up: tuple[str, ...] | None = None
 
-    def run(self, gives_up: bool) -> RunReport:
+    def run(self, gives_up: tuple[str, ...]) -> RunReport:
         self.gives_up = gives_up
         return RunReport("counted")
 
 
-@pytest.mark.parametrize(("stream", "gives_up"), [("others", False), (None, True)])
+@pytest.mark.parametrize(("stream", "gives_up"), [("others", ()), (None, ("events",))])
 def test_deferred_rewrites_are_given_up_only_where_no_stream_has_stopped(
-    flow: Flow, monkeypatch: pytest.MonkeyPatch, stream: str | None, gives_up: bool
+    flow: Flow, monkeypatch: pytest.MonkeyPatch, stream: str | None, gives_up: tuple[str, ...]
 ) -> None:
     rewrite(flow, "events")
     ledger, asked = Ledger.open(flow.place.ledger, "by hand"), Asked()
@@ -110,6 +112,65 @@ def test_deferred_rewrites_are_given_up_only_where_no_stream_has_stopped(
     words = ["correct", flow.name, "--skip", "--yes", "--rules", str(flow.root / "rules"), "--home", str(flow.home)]
     done = CliRunner().invoke(app, words)
     assert (done.exit_code, asked.gives_up) == (0, gives_up), done.output
+    over = "stream others: commits that remove or change rows will be passed over, from version 1 (DELETE) on"
+    assert (over in done.output) == (stream is not None)
+    assert ("stream events: the correction of version 1 (DELETE) will be given up" in done.output) == bool(gives_up)
+
+
+def rewritten(*streams: str) -> dict[str, Rewrite]:
+    return {name: Rewrite(since="a", upto="b", commits=(f"version 1 of {name}",)) for name in streams}
+
+
+def deferring(*streams: str) -> dict[str, tuple[Rewrite, ...]]:
+    return {name: (one,) for name, one in rewritten(*streams).items()}
+
+
+@pytest.mark.parametrize(
+    ("unread", "waits", "only", "over", "given_up"),
+    [
+        (["events", "others"], [], [], ["others"], []),
+        (["events", "others"], ["events"], [], ["others"], []),
+        (["others"], ["events", "others"], [], ["others"], ["others"]),
+        (["events"], ["events"], [], [], ["events"]),
+        (["events"], [], [], [], []),
+        (["events"], [], ["events"], ["events"], []),
+        (["others"], ["events"], ["others"], ["others"], []),
+        (["others"], ["events"], ["others", "events"], ["others"], ["events"]),
+        ([], ["events", "others"], ["events"], [], ["events"]),
+    ],
+)
+def test_what_is_skipped_of_streams_that_stop_and_that_are_corrected(
+    flow: Flow, unread: list[str], waits: list[str], only: list[str], over: list[str], given_up: list[str]
+) -> None:
+    head = replace(Ledger.open(flow.place.ledger, "by hand").begun, deferred=deferring(*waits))
+    found = skips(flow.rule(), head, rewritten(*unread), only)
+    assert ([*found.over], [*found.given_up]) == (over, given_up)
+    assert len([*found.described()]) == len(over) + len(given_up)
+
+
+@pytest.mark.parametrize(
+    ("unread", "corrected", "only", "problem"),
+    [
+        (["others"], [], ["events"], "--stream events: expected .* found these: others"),
+        ([], [], ["unknown"], "--stream unknown: expected .* found these: none"),
+        (["events", "others"], [], ["events"], "stream others has stopped the rule, too.*`--stream others`"),
+        (["others"], ["others"], [], "stream others: .*cannot forget them.*`floodmark correct counted`"),
+        (["events"], ["events"], ["events"], "stream events: .*cannot forget them.*`floodmark reset counted`"),
+    ],
+)
+def test_what_cannot_be_skipped_is_refused_before_a_run(
+    flow: Flow, unread: list[str], corrected: list[str], only: list[str], problem: str
+) -> None:
+    head = replace(Ledger.open(flow.place.ledger, "by hand").begun, corrected=tuple(corrected))
+    with pytest.raises(Refused, match=problem):
+        skips(flow.rule(), head, rewritten(*unread), only)
+
+
+def test_of_a_stream_that_was_corrected_before_only_what_waits_is_given_up(flow: Flow) -> None:
+    begun = Ledger.open(flow.place.ledger, "by hand").begun
+    head = replace(begun, corrected=("events",), deferred=deferring("events"))
+    found = skips(flow.rule(), head, rewritten("events"), ["events"])
+    assert ([*found.over], [*found.given_up]) == ([], ["events"])
 
 
 class Landed:

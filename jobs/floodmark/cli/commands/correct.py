@@ -35,6 +35,10 @@ def correct(
         bool,
         typer.Option("--skip", help="Do not correct them: neither what the commits remove nor what they add counts."),
     ] = False,
+    streams: Annotated[
+        list[str] | None,
+        typer.Option("--stream", help="With --skip: act on this stream alone. Repeat for several.", show_default=False),
+    ] = None,
     cascade: rehearsals.CascadeOption = False,
     page: rehearsals.PageOption = None,
     change: rulechange.Change,
@@ -46,12 +50,13 @@ def correct(
     or `skip`. This command gives that answer once. The windows, or keys, of the rows that left and came are recomputed
     from the source as it is now, in the sinks and in the state; everything else stays. With `on_rewrite: correct` in
     the file, each run does the same by itself; `--skip` then gives up a correction that cannot succeed, if no other
-    stream has stopped the rule.
+    stream has stopped the rule. `--skip --stream NAME` acts on one stream, whatever the others do.
 
     Example: `floodmark correct departure_delays --dry-run --cascade`
     """
     from floodmark.cli.commands.rows import begun
-    from floodmark.connectors.planning.rewrites import answered, stopped
+    from floodmark.connectors.planning.rewrites import answered, unread
+    from floodmark.core.lifecycle.corrections import skips
     from floodmark.core.lifecycle.life import check_living
     from floodmark.core.lifecycle.zones import zoned
     from floodmark.ledger.home import Home
@@ -61,9 +66,13 @@ def correct(
     check_living(head, name)
     if skip and change.dry_run:
         raise Refused("expected --dry-run without --skip: what is passed over changes no result")
+    if streams and not skip:
+        raise Refused("expected --stream with --skip: each run corrects all streams together")
     place = Home(change.root, name)
-    gives_up = skip and not stopped(rule, place, head)  # else it answers those streams alone
-    rule = answered(rule, place, head, "skip" if skip else "correct")
+    skipped = skips(rule, head, unread(rule, place, head), streams or ()) if skip else None
+    rule = answered(rule, place, head, "skip", skipped.over) if skipped else answered(rule, place, head, "correct")
+    for said in skipped.described() if skipped and not change.as_json else ():
+        output.say(f"{name}: {said}")
     readers = rulechange.downstream([str(sink.address) for sink in rule.sinks if sink.address], change.rules, name)
     if not change.as_json and not cascade:
         readers.describe(*BECOMES)
@@ -80,7 +89,8 @@ def correct(
         return output.print_json(facts) if change.as_json else _say_expected(facts)
     if readers.folded:
         rulechange.confirm(change.yes, "correct asks for confirmation before it replaces rows that other rules read")
-    facts = _facts(name, with_spark(rule, master, lambda session: _job(session, rule, change).run(gives_up)))
+    given_up = tuple(skipped.given_up) if skipped else ()
+    facts = _facts(name, with_spark(rule, master, lambda session: _job(session, rule, change).run(given_up)))
     return output.print_json(facts | {"downstream": readers.facts()}) if change.as_json else _say_done(facts)
 
 

@@ -12,7 +12,7 @@ from floodmark.core.rules.checks.recomputing import check_rewrites
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from floodmark.core.protocol.records.backfills import Rewrite
     from floodmark.core.protocol.records.head import Head
@@ -84,12 +84,12 @@ def stopped(rule: Rule, home: Home, head: Head) -> list[str]:
     return [name for name in unread(rule, home, head) if rule.streams[name].on_rewrite == "stop"]
 
 
-def answered(rule: Rule, home: Home, head: Head, answer: OnRewrite) -> Rule:
-    """The rule as if its file gave this answer at each stream that was rewritten and says `stop`.
+def answered(rule: Rule, home: Home, head: Head, answer: OnRewrite, streams: Collection[str] | None = None) -> Rule:
+    """The rule as if its file gave this answer at these streams; None: at each that was rewritten and says `stop`.
 
     Raises Refused where the answer is none for such a rule, and HistoryGone where it is none for such a commit.
     """
-    names = stopped(rule, home, head)
+    names = stopped(rule, home, head) if streams is None else streams
     answers = {name: rule.streams[name].model_copy(update={"on_rewrite": answer}) for name in names}
     found = rule.model_copy(update={"streams": {**rule.streams, **answers}})
     for _, problem in check_rewrites(found):

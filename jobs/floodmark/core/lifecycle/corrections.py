@@ -8,8 +8,8 @@ Windows are known by their size. Of sessions, rows show where they begin and end
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
 from floodmark.core.lifecycle.backfills import (
@@ -167,6 +167,67 @@ def check_correctable(rule: Rule, head: Head, scope: Scope | None = None) -> Non
             f"rule {rule.rule}: a source was rewritten, and the rule cannot be corrected: {found}. Nothing was read. "
             f"Instead, `floodmark reset {rule.rule}` recomputes everything from the start of the input, and "
             "`on_rewrite: skip` at the stream passes such commits over"
+        )
+
+
+@dataclass(frozen=True)
+class Skips:
+    """What `correct --skip` acts on, by stream: rewrites that its run passes over, and deferred ones it gives up."""
+
+    over: Mapping[str, Rewrite]
+    given_up: Mapping[str, Sequence[Rewrite]]
+
+    def described(self) -> Iterator[str]:
+        """For people, before it is done."""
+        for name, one in self.over.items():
+            yield f"stream {name}: commits that remove or change rows will be passed over, from {one.commits[0]} on"
+        for name, ones in self.given_up.items():
+            yield f"stream {name}: the correction of {', '.join(commits_of(ones))} will be given up"
+
+
+def skips(rule: Rule, head: Head, unread: Mapping[str, Rewrite], only: Collection[str] = ()) -> Skips:
+    """What is skipped: of the streams in `only`; of none, those that have stopped; else what is deferred.
+
+    unread: by stream, the rewrites beyond what was read. Raises Refused where that is not possible.
+    """
+    stops = [name for name in unread if rule.streams[name].on_rewrite == "stop"]
+    wanted = only or stops
+    given_up = {name: ones for name, ones in head.deferred.items() if not wanted or name in wanted}
+    over = {name: one for name, one in unread.items() if name in wanted}
+    kept = [name for name in over if name in head.corrected]
+    problems = chain(
+        _not_rewritten([*unread, *head.deferred], only),
+        _stopping([name for name in stops if name not in wanted]),
+        _corrected(rule.rule, [name for name in kept if name in stops or name not in given_up]),
+    )
+    problem = next(problems, None)
+    if problem is not None:
+        raise Refused(f"rule {rule.rule}: {problem}")
+    return Skips({name: one for name, one in over.items() if name not in kept}, given_up)
+
+
+def _not_rewritten(known: Sequence[str], only: Iterable[str]) -> Iterator[str]:
+    for name in (name for name in only if name not in known):
+        yield (
+            f"--stream {name}: expected a stream with commits that remove or change rows and have yet to be corrected "
+            f"or passed over, found these: {', '.join(dict.fromkeys(known)) or 'none'}"
+        )
+
+
+def _stopping(left: Iterable[str]) -> Iterator[str]:
+    for name in left:
+        yield (
+            f"stream {name} has stopped the rule, too, and no run gets past it: add `--stream {name}`, or write its "
+            "answer into the file (`on_rewrite: correct` or `skip`)"
+        )
+
+
+def _corrected(rule: str, streams: Iterable[str]) -> Iterator[str]:
+    for name in streams:
+        yield (
+            f"stream {name}: this generation corrects its earlier commits, and cannot forget them, so later ones "
+            f"cannot be passed over. Correct these, too, with `floodmark correct {rule}`, or start over with "
+            f"`floodmark reset {rule}`"
         )
 
 

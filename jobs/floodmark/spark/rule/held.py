@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -61,13 +62,14 @@ class HeldRule:
     def head(self) -> Head:
         return self.drainer.head
 
-    def work(self, skips: bool = False) -> None:
-        """Finish what is open, then drain what is new. `skips`: deferred rewrites are not to be corrected."""
+    def work(self, skips: Collection[str] = ()) -> None:
+        """Finish what is open, then drain what is new. `skips`: streams whose deferred rewrites are given up."""
         if self.recover(go_on=not skips):
             return
-        if skips and self.head.deferred:
-            self._report.skipped = {name: commits_of(ones) for name, ones in self.head.deferred.items()}
-            self._ledger.live(Life(what="skipped", streams=tuple(self.head.deferred)))
+        given_up = {name: commits_of(ones) for name, ones in self.head.deferred.items() if name in skips}
+        if given_up:
+            self._report.skipped = given_up
+            self._ledger.live(Life(what="skipped", streams=tuple(given_up)))
         self._plan_new()
 
     def recover(self, go_on: bool = True) -> bool:

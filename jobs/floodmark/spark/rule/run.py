@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -79,8 +79,8 @@ class RuleRun:
         self._report = RunReport(rule.rule)
         self._tell = report
 
-    def run(self, skips: bool = False) -> RunReport:
-        """Finish what is open, drain what is new, and correct deferred rewrites, or give that up if it `skips` them."""
+    def run(self, skips: Collection[str] = ()) -> RunReport:
+        """Finish what is open, drain what is new, and correct deferred rewrites, except of streams that it `skips`."""
         self._check_first()
         self._home.path.mkdir(parents=True, exist_ok=True)
         with self._locked():
