@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.cli.commands import correct as cli_correct
-from floodmark.connectors.planning.rewrites import answered, deferred, rewrites
+from floodmark.connectors.planning.rewrites import answered, check_followed, deferred, rewrites
+from floodmark.connectors.planning.rewrites import unread as beyond
 from floodmark.connectors.ports.registry import sources
-from floodmark.core.lifecycle.corrections import skips
+from floodmark.core.lifecycle.changes import check_keeps_corrections
+from floodmark.core.lifecycle.corrections import Skips, skips
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Rewrite
 from floodmark.core.protocol.records.rows import Commit
@@ -75,7 +78,7 @@ class Recording(Drainer):
 def test_what_is_passed_over_needs_no_unread_input(
     flow: Flow, monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any], first: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(draining, "check_can_correct", lambda plan, home, head: None)
+    monkeypatch.setattr(draining, "check_can_correct", lambda plan, home, head, rewritten: None)
     monkeypatch.setattr(draining, "paced", lambda rule, home, ledger: None)
     flow.settings |= limits
     for stream in first:
@@ -190,3 +193,59 @@ def test_landed_rows_stay_while_a_correction_waits(flow: Flow, monkeypatch: pyte
     waiting = Rewrite(since="", upto="", commits=())
     for changed, line in ((head, now), (replace(head, deferred={"events": (waiting,)}), start)):
         assert needs._landings(flow.rule(), flow.place, changed) == [line]
+
+
+# --- The ways that a refused correction names
+
+
+def defer(ledger: Ledger, flow: Flow, *streams: str) -> None:
+    for stream in streams:
+        rewrite(flow, stream)
+    if streams:
+        ledger.defer(deferred(flow.rule(), flow.place, ledger.begun, rewrites(flow.rule(), flow.place, ledger.begun)))
+
+
+def ways_past(said: str) -> tuple[list[str], list[str]]:
+    """The streams that a refusal would have skipped by the command, and by the file."""
+    by_file = re.search(r"`on_rewrite: skip` at stream (.*) passes", said)
+    return re.findall(r" --stream (\w+)", said), by_file[1].split(", ") if by_file else []
+
+
+@pytest.mark.parametrize("corrected", [(), ("events",), ("others",), ("events", "others")])
+@pytest.mark.parametrize(
+    ("waits", "unread"),
+    [
+        ((), ("events",)),
+        ((), ("events", "others")),
+        (("events",), ()),
+        (("events",), ("others",)),
+        (("events",), ("events",)),
+        (("events", "others"), ()),
+        (("events", "others"), ("others",)),
+    ],
+)
+def test_each_way_that_a_refused_correction_names_works(
+    flow: Flow, waits: tuple[str, ...], unread: tuple[str, ...], corrected: tuple[str, ...]
+) -> None:
+    flow.settings["streams"]["others"]["on_rewrite"] = "correct"
+    ledger = Ledger.open(flow.place.ledger, "by hand")
+    defer(ledger, flow, *waits)
+    for stream in unread:
+        rewrite_again(flow, stream)
+    rule, head = flow.rule(), replace(ledger.begun, kept_output=True, corrected=corrected)
+    with pytest.raises(Refused, match=r"rows from before a reset.*`floodmark reset counted` recomputes") as fault:
+        check_followed(rule, flow.place, head)
+    by_command, by_file = ways_past(str(fault.value))
+    assert bool(by_command or by_file) != bool({*unread} & {*corrected}), "what was corrected is never passed over"
+    assert not (by_command and by_file)
+    done = skips(rule, head, beyond(rule, flow.place, head), by_command) if by_command else Skips({}, {})
+    after = replace(head, deferred={name: one for name, one in head.deferred.items() if name not in done.given_up})
+    if by_command or by_file:
+        passing = answered(rule, flow.place, head, "skip", {*done.over, *by_file})
+        check_keeps_corrections(passing, after.followed)
+        check_followed(passing, flow.place, after)
+
+
+def rewrite_again(flow: Flow, stream: str) -> None:
+    """Remove what `rewrite` has left."""
+    DeltaTable(flow.settings["streams"][stream]["delta"]).delete("k = 'b'")

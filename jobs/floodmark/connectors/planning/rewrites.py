@@ -47,10 +47,11 @@ def rewrites(rule: Rule, home: Home, head: Head) -> dict[str, Rewrite]:
 
 def check_followed(rule: Rule, home: Home, head: Head) -> None:
     """Raise Refused where a run would correct rewrites, and the rule's progress does not let it."""
-    if head.deferred or rewrites(rule, home, head):
+    found = rewrites(rule, home, head)
+    if head.deferred or found:
         from floodmark.core.lifecycle.corrections import check_correctable  # reads SQL, which an idle run need not
 
-        check_correctable(rule, head)
+        check_correctable(rule, head, rewritten=found)
 
 
 def deferred(rule: Rule, home: Home, head: Head, found: Mapping[str, Rewrite]) -> Deferred:
@@ -94,7 +95,8 @@ def answered(rule: Rule, home: Home, head: Head, answer: OnRewrite, streams: Col
     found = rule.model_copy(update={"streams": {**rule.streams, **answers}})
     for _, problem in check_rewrites(found):
         ways = f"start over with `floodmark reset {rule.rule}`"
-        other = f", or pass the commits over with `floodmark correct {rule.rule} --skip`" if answer == "correct" else ""
+        skippable = answer == "correct" and not any(name in head.corrected for name in names)
+        other = f", or pass the commits over with `floodmark correct {rule.rule} --skip`" if skippable else ""
         raise Refused(f"rule {rule.rule} cannot be corrected: {problem}. Instead, {ways}{other}")
     rewrites(found, home, head)
     return found

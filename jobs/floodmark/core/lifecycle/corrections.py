@@ -155,19 +155,35 @@ def same_expectations(rule: Rule, earlier: Iterable[Rule]) -> bool:
     return all({name: stream.expect for name, stream in one.streams.items()} == now for one in earlier)
 
 
-def check_correctable(rule: Rule, head: Head, scope: Scope | None = None) -> None:
+def check_correctable(
+    rule: Rule, head: Head, scope: Scope | None = None, rewritten: Collection[str] | None = None
+) -> None:
     """Raise Refused where the rule's progress does not let its results be corrected, with the ways that work.
 
-    scope: what is computed again; None: the least that can be.
+    scope: what is computed again; None: the least that can be. rewritten: the streams with rewrites that no run has
+    read; None: unknown.
     """
     reasons = chain(reasons_by_start(rule, head), reasons_in_sinks(rule, head, scope or scope_now(rule, head)))
     found = next(reasons, None)
     if found is not None:
         raise Refused(
             f"rule {rule.rule}: a source was rewritten, and the rule cannot be corrected: {found}. Nothing was read. "
-            f"Instead, `floodmark reset {rule.rule}` recomputes everything from the start of the input, and "
-            "`on_rewrite: skip` at the stream passes such commits over"
+            f"Instead, `floodmark reset {rule.rule}` recomputes everything from the start of the input"
+            f"{_way_past(rule, head, rewritten)}"
         )
+
+
+def _way_past(rule: Rule, head: Head, rewritten: Collection[str] | None) -> str:
+    """How rewrites that cannot be corrected are passed over, where `check_keeps_corrections` and `skips` allow that."""
+    following = [name for name, one in rule.streams.items() if one.on_rewrite == "correct"]
+    unread = [name for name in following if name not in head.followed] if rewritten is None else rewritten
+    if any(name in head.corrected for name in unread):
+        return ""
+    if head.deferred:
+        streams = "".join(f" --stream {name}" for name in dict.fromkeys([*head.deferred, *unread]))
+        return f", and `floodmark correct {rule.rule} --skip{streams}` gives the correction up"
+    names = ", ".join(unread)
+    return f", and `on_rewrite: skip` at stream {names} passes such commits over" if names else ""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.delta.sink import check_partitions
 from floodmark.connectors.places import check_same_sinks, head_now
 from floodmark.connectors.planning import checkpoint
-from floodmark.connectors.planning.rewrites import deferred, rewrites
+from floodmark.connectors.planning.rewrites import check_followed, deferred, rewrites
 from floodmark.connectors.ports.registry import sinks
 from floodmark.connectors.preflight import check_start_versions, check_without_jvm
 from floodmark.connectors.relay.backlogs import check_rest
@@ -311,6 +311,7 @@ class RuleRun:
 def _with_rewrites(rule: Rule, home: Home, head: Head, foreseen: Mapping[str, Foreseen] | None) -> Head:
     """The head with the present rewrites deferred; with those of the streams that are foreseen to be rewritten."""
     if foreseen is None:
+        check_followed(rule, home, head)
         return with_deferred(head, deferred(rule, home, head, rewrites(rule, home, head)))
     return replace(head, deferred={name: (_nowhere(line),) for name, line in head.lines.items() if name in foreseen})
 

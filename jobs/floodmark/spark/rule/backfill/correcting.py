@@ -11,7 +11,7 @@ Steps 1 to 3 need no lock. Then it is a backfill (`backfilling.replace_interval`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -86,9 +86,12 @@ class Difference:
     rows: DataFrame | None = None
 
 
-def check_can_correct(plan: Plan, home: Home, head: Head) -> None:
-    """Raise Refused where neither the rule's progress nor its sinks let a correction replace results."""
-    check_correctable(plan.rule, head)
+def check_can_correct(plan: Plan, home: Home, head: Head, rewritten: Collection[str] = ()) -> None:
+    """Raise Refused where neither the rule's progress nor its sinks let a correction replace results.
+
+    rewritten: the streams whose rewrites are not deferred yet.
+    """
+    check_correctable(plan.rule, head, rewritten=rewritten)
     for sink in sinks(plan.rule, home).values():
         sink.check_replaceable()
 
@@ -111,7 +114,7 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, clock_ms:
         return _by_key(past, differences, correction)
     interval = _touched(past, differences) if scope is Scope.INTERVAL else None
     if interval is None:
-        check_correctable(plan.rule, head, Scope.ALL)
+        check_correctable(plan.rule, head, Scope.ALL, ())
         return _holding(everything.computed(past, EVERYTHING, lookups, correction), differences)
     correction = replace(correction, state=_state_spans(plan, interval, head.watermark))
     return _holding(computed(past, interval, lookups, correction), differences)
@@ -267,7 +270,7 @@ def _refuse_dead(plan: Plan, differences: Mapping[str, Difference], clock_ms: in
     latest = latest_times(plan.rule, plan.fold.shape, clock_ms)
     for name, one in differences.items():
         about = f"rule {plan.rule.rule}, stream {name}: a rewrite of the source has brought"
-        ways = f"or give this up with `floodmark correct {plan.rule.rule} --skip`"
+        ways = f"or give this up with `floodmark correct {plan.rule.rule} --skip --stream {name}`"
         if one.timeless:
             raise InputFault(
                 f"{about} {one.timeless} rows without an event time. No result was changed. Correct them in the "

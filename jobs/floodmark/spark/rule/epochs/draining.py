@@ -82,7 +82,7 @@ class Drainer:
 
     def _defer(self, plan: Plan, found: Mapping[str, Rewrite]) -> None:
         """Put the offsets behind these rewrites, so that epochs go on before they are corrected."""
-        check_can_correct(plan, self._home, self.head)
+        check_can_correct(plan, self._home, self.head, found)
         reach(plan.rule.rule, "defer.before", self.head.epoch)
         self._ledger.defer(deferred(plan.rule, self._home, self.head, found))
         reach(plan.rule.rule, "defer.after", self.head.epoch)
