@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from support.crash import Crash, crash_at
-from support.flow import SCHEMA, START, Flow, event, rows_of
+from support.flow import CLASSES, SCHEMA, START, Flow, event, rows_of
 from support.oracle import ordered
-from support.running import abandon, crash, run
+from support.running import abandon, backfill_all, crash, run
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
@@ -25,7 +25,7 @@ from floodmark.cli.shared import withspark
 from floodmark.core.lifecycle.replays import replay_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Replay
-from floodmark.errors import InputFault, ProcessFault, WrongColumn
+from floodmark.errors import InputFault, ProcessFault, Refused, WrongColumn
 from floodmark.ledger.delta.datafiles import query
 from floodmark.spark.rule.run import RuleRun
 from floodmark.views.contents.tablerows import plain
@@ -212,6 +212,27 @@ def replay(spark: SparkSession, flow: Flow, where: str | None = None, *sets: str
         return None
     counts: dict[str, int] = json.loads(flow.ledger().rows[-1].body)["counts"]["events"]
     return {part: rows for part, rows in counts.items() if rows}
+
+
+@pytest.mark.prove
+def test_rows_that_a_class_rejected_come_with_a_replay_and_a_backfill_of_everything(
+    spark: SparkSession, place: Path
+) -> None:
+    flow = Flow(place, "picky", process="picky:Picky", stream={"start": {"version": 0}}, sinks=1)
+    flow.settings = {"on_error": "dead"}
+    flow.arrive(CALLS + LATER)
+    run(spark, flow)
+    good = (CLASSES / "picky.py").read_text()
+    flow.write_class(good.replace("if n == 9", "if ctx.now and n == 10"))
+    with pytest.raises(Refused, match=r"found 4 of 4 below.*picky.py:\d+: ctx.now"):
+        replay(spark, flow)
+    flow.write_class(good.replace("if n == 9", "if n == 10"))
+    assert replay(spark, flow) == {"read": 4, "late": 4}
+    backfill_all(spark, flow)
+    assert sorted(row[1] for row in sink(flow)) == sorted(
+        row["at"] for row in CALLS + LATER if row["at"] < START + timedelta(seconds=170)
+    )
+    proven(flow)
 
 
 @pytest.mark.parametrize("point", ["sink0.after", pytest.param("intent.after", marks=pytest.mark.prove)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.cli.commands import replay as cli_replay
-from floodmark.core.lifecycle.replays import replay_of, replayed_in, wanted
+from floodmark.core.lifecycle.replays import check_not_spent, late_way, replay_of, replayed_in, wanted
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Counts, Lost, Replay
@@ -111,3 +112,27 @@ def test_a_replay_that_was_killed_at_qos_0_is_told_as_lost(
         assert [told[name] for name in ("epoch", "done", "lost", "read")] == [2, False, 1, 1]
     else:
         assert found.output == "counted: epoch 2 was lost (qos 0): its dead row is counted as lost\n"
+
+
+@pytest.mark.parametrize(
+    ("process", "late", "reason"),
+    [
+        ("clocks:Stamped", 1, "its class reads what differed in each epoch"),
+        ("totals:Totals", 1, None),
+        ("clocks:Stamped", 0, None),
+        (None, 1, None),
+    ],
+)
+def test_late_rows_that_a_class_would_never_get_are_not_replayed(
+    tmp_path: Path, head: Head, process: str | None, late: int, reason: str | None
+) -> None:
+    rule = Flow(tmp_path, process=process, settings={"qos": 0} if process is None else {}).rule()
+    known = replace(head, table_ids={f"sink/{sink.address}": "id" for sink in rule.sinks}, rule=rule)
+    counts = {"events": Counts(read=3, late=late, folded=3 - late)}
+    if reason is None:
+        check_not_spent(rule, known, counts)
+    else:
+        said = f"found 1 of 3 below. .*{reason}.*`--where`, or give them a later event time with `--set`"
+        with pytest.raises(Refused, match=said):
+            check_not_spent(rule, known, counts)
+    assert bool(late_way(rule, late)) == (process is not None and late > 0)

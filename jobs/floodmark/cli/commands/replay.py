@@ -82,16 +82,18 @@ def _nothing(name: str, epoch: int, as_json: bool) -> None:
 
 
 def _rehearsed(rule: Rule, root: Path, master: str, head: Head, wanted: Wanted, as_json: bool) -> None:
+    from floodmark.core.lifecycle.replays import check_not_spent, late_way
     from floodmark.core.protocol.records.rows import total
     from floodmark.spark.look.rehearsal import rehearse
     from floodmark.views.contents.tablerows import plain
 
     found = with_spark(rule, master, lambda session: rehearse(session, rule, root, head, wanted, SHOWN))
+    check_not_spent(rule, head, found.counts)
     counts = total(found.counts).parts
     rows = [{name: plain(value) for name, value in row.items()} for row in found.rows]
     if as_json:
         return output.print_json({"rule": rule.rule, "epoch": None, "done": False, **counts, "shown": rows})
-    output.say(f"{rule.rule}: {_counts_text(counts)}, if they are replayed now")
+    output.say(f"{rule.rule}: {_counts_text(counts)}, if they are replayed now{late_way(rule, counts['late'])}")
     if rows:
         output.table(list(rows[0]), [list(row.values()) for row in rows])
     return None
@@ -106,7 +108,7 @@ def _replayed(rule: Rule, root: Path, master: str, run: str, head: Head, wanted:
     ended = _ended(root, after, epoch) if epoch is not None and epoch not in head.replays else None
     if ended is None or ended.run != run:  # another run reports its own
         return _nothing(rule.rule, after.epoch, as_json)
-    return _outcome(rule.rule, ended, as_json)
+    return _outcome(rule, ended, as_json)
 
 
 def _ended(root: Path, head: Head, epoch: int) -> Row | None:
@@ -119,16 +121,20 @@ def _ended(root: Path, head: Head, epoch: int) -> Row | None:
     return next((row for row in of_epoch if row.kind in ("commit", "lost")), None)
 
 
-def _outcome(name: str, ended: Row, as_json: bool) -> None:
+def _outcome(rule: Rule, ended: Row, as_json: bool) -> None:
+    from floodmark.core.lifecycle.replays import late_way
     from floodmark.core.protocol.records.rows import Commit, Lost, total
 
     lost = Lost.model_validate_json(ended.body) if ended.kind == "lost" else None
     counts = total((lost or Commit.model_validate_json(ended.body)).counts).parts
+    name = rule.rule
     if as_json:
         done = {"rule": name, "epoch": ended.epoch, "done": lost is None, **counts, "shown": []}
         return output.print_json(done | ({"lost": lost.lost} if lost else {}))
     if lost is None:
-        return output.say(f"{name}: epoch {ended.epoch} committed: {_counts_text(counts)}")
+        return output.say(
+            f"{name}: epoch {ended.epoch} committed: {_counts_text(counts)}{late_way(rule, counts['late'])}"
+        )
     rows = "its dead row is" if lost.lost == 1 else f"its {lost.lost} dead rows are"
     return output.say(f"{name}: epoch {ended.epoch} was lost (qos 0): {rows} counted as lost")
 

@@ -136,9 +136,14 @@ def requested_whole(rule: Rule, head: Head, then: bool = False) -> Interval:
     return replace(EVERYTHING, then=then)
 
 
+def why_not_at_all(rule: Rule, head: Head, scope: Scope = Scope.ALL) -> str | None:
+    """The first reason why results of this scope, or any, cannot be computed again and replaced; None if they can."""
+    return next(_why_not_at_all(rule, head, scope), None)
+
+
 def _check_possible(rule: Rule, head: Head, scope: Scope, then: bool) -> None:
     """Raise Refused unless results of this scope can be replaced beside live runs."""
-    reason = next(_why_not_at_all(rule, head, scope), None)
+    reason = why_not_at_all(rule, head, scope)
     if reason is not None:
         raise Refused(
             f"rule {rule.rule} cannot be backfilled: {reason}. Instead, `floodmark reset {rule.rule}` recomputes "

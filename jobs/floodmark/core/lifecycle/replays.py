@@ -9,8 +9,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from floodmark.core.lifecycle.backfills import why_not_at_all
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import Replay
+from floodmark.core.protocol.records.rows import Counts, Replay, total
+from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.sinkcolumns import QUARANTINE_COLUMNS
 from floodmark.core.sql import analyse_expression
 from floodmark.errors import Refused, SqlAt
@@ -62,6 +64,29 @@ def check_replay(replay: Replay) -> None:
         check_expression("--where", replay.where)
     for name, sql in replay.corrected.items():
         check_expression(f"--set {name}", sql)
+
+
+def check_not_spent(rule: Rule, head: Head, counts: Mapping[str, Counts]) -> None:
+    """Raise Refused for late rows that a class would never get: each row is replayed once.
+
+    Rows that the class has rejected are always late, because the watermark had passed them.
+    """
+    late, read = total(counts).late, total(counts).read
+    reason = why_not_at_all(rule, head) if rule.process is not None and late else None
+    if reason is not None:
+        raise Refused(
+            f"rule {rule.rule}: expected dead rows at or after the watermark, found {late} of {read} below. The class "
+            f"gets late rows only in a backfill of everything, and the rule cannot be backfilled: {reason}. Each row "
+            "is replayed once, so nothing was replayed: leave these rows out with `--where`, or give them a later "
+            "event time with `--set`"
+        )
+
+
+def late_way(rule: Rule, late: int) -> str:
+    """What is left to do after a replay in which rows of a class are late; empty: nothing."""
+    if rule.process is None or not late:
+        return ""
+    return f". The class gets the late rows only in a backfill: `floodmark backfill {rule.rule} --all`"
 
 
 def check_expression(option: str, sql: str) -> None:

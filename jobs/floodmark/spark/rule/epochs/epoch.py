@@ -31,6 +31,7 @@ from floodmark.connectors.planning.plannedrows import relations
 from floodmark.connectors.planning.rewrites import spans_rewrite
 from floodmark.connectors.ports import console
 from floodmark.connectors.relay.room import wait_for_room
+from floodmark.core.lifecycle.replays import check_not_spent
 from floodmark.core.protocol import engine
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry
@@ -199,6 +200,8 @@ class EpochFolder:
         if reopened is not None:
             check_same_reading(self.rule, self.head.epoch + 1, reopened, intent)
             intent = reopened
+        elif intent.replay is not None:
+            check_not_spent(self._plan.rule, self.head, batch.counts)
         with self._timed("fold"):
             folded = self._fold(batch, intent)
         held.callback(folded.release)
