@@ -358,3 +358,22 @@ def test_rows_are_given_once_and_to_their_own_call() -> None:
     one.feed(*(row(second, key, n) for key in "abc" for second in (0, 1) for n in (1, 2, 3)))
     assert told(one.advance(at(5))) == [(3, 0, 0), (3, 0, 0)]
     assert told(one.advance(at(9))) == []
+
+
+class Hoarding:
+    """Uses the context of an earlier key."""
+
+    output = "n BIGINT"
+    contexts: ClassVar[list[Any]] = []
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[Any]:
+        self.contexts.append(ctx)
+        yield (self.contexts[0].incr_counter("n"),)
+
+
+def test_a_context_ends_with_its_key() -> None:
+    one = harness(Hoarding)
+    one.feed(row(0), row(1), row(0, "b"))
+    with pytest.raises(ProcessFault, match=r"for key \('b',\), .*expected the ctx of this call, found one of another"):
+        one.advance(at(2))
+    assert len(Hoarding.contexts) == 3

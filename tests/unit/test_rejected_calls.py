@@ -67,3 +67,19 @@ def test_without_that_it_is_a_fault_and_a_timer_that_raises_always_is() -> None:
         list(caller(rejects=False).turn(("a",), {}, given()))
     with pytest.raises(ProcessFault, match="on_timer fails"):
         list(caller(rejects=True).turn(("a",), {("timers", ""): Slot(50, 0)}, []))
+
+
+class Ending(Fussy):
+    """Stores more once its output is found wrong."""
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Any:
+        try:
+            yield ("no number",)
+        finally:
+            ctx.put_state("sum", (7,))
+
+
+def test_what_a_class_stores_when_its_output_is_wrong_is_undone_too() -> None:
+    kept = Declaration(Ending.state, {}, False, False)
+    found = list(Caller(Ending, Ending.output, kept, Times(0, 100, 0), rejects=True).turn(("a",), {}, given()))
+    assert [type(one) for one in found] == [Rejected] * 3

@@ -59,7 +59,9 @@ class Caller:
         rows: each with its event time in microseconds, ordered by that time; all of them before the watermark.
         """
         slots = Slots(stored)
-        yield from _Turn(self, key, slots).outputs(rows)
+        turn = _Turn(self, key, slots)
+        yield from turn.outputs(rows)
+        turn.close()
         yield from slots.changes()
 
     def checked(self, row: Any) -> Output:
@@ -83,6 +85,10 @@ class _Turn:
             given = (row for _, row in same)
             yield from self._tried(list(given)) if self._caller.rejects else self._called("process", given, self._ctx)
         yield from self._timers(self._caller.times.after)
+
+    def close(self) -> None:
+        """Let nobody use the context any more: what it would store now would be lost."""
+        self._ctx.close()
 
     def _watched(self, rows: Iterable[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
         """The rows. An error of reading them is remembered, because the class that reads them may catch it."""

@@ -76,9 +76,23 @@ class Context:
     """
 
     def __init__(self, schema: Schema, slots: Slots, times: Times):
-        self._schema, self._slots, self._times = schema, slots, times
+        self._schema, self._known, self._times = schema, slots, times
+        self._closed = False
         self.position = times.before or 0
         self.in_timer = False
+
+    def close(self) -> None:
+        """Refuse all later use: the epoch's calls for the key are over."""
+        self._closed = True
+
+    @property
+    def _slots(self) -> Slots:
+        if self._closed:
+            raise ValueError(
+                "expected the ctx of this call, found one of another key: a class keeps no ctx in its module or in "
+                "itself, only values in state"
+            )
+        return self._known
 
     @property
     def now(self) -> datetime:
