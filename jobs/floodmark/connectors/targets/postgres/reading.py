@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator
-from datetime import date, datetime
+from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from floodmark.connectors.targets.postgres.types import arrow_type
 from floodmark.connectors.targets.values.jsonvalues import key_of
+from floodmark.core.lifecycle.zones import CYCLE_US, near_text
 from floodmark.core.text.ddl import Column, Type
+from floodmark.core.text.durations import DAY
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_TEXTS, _TIMES = ("binary", "array", "map", "struct"), ("date", "timestamp", "timestamp_ntz")
 READ = 8 << 20  # bytes of CSV that are parsed at a time
 
 
@@ -33,12 +36,25 @@ def read(blocks: Iterable[bytes | bytearray | memoryview], columns: tuple[Column
 
 
 def _parsed(text: bytes, columns: tuple[Column, ...]) -> pa.RecordBatch:
+    """Arrow reads no times before Christ, nor of years with more than four digits: they are then read one by one."""
+    import pyarrow as pa
+
+    try:
+        return _parsed_as(text, columns, _TEXTS)
+    except pa.ArrowInvalid:
+        if not any(one.type.name in _TIMES for one in columns):
+            raise
+        return _parsed_as(text, columns, (*_TEXTS, *_TIMES))
+
+
+def _parsed_as(text: bytes, columns: tuple[Column, ...], texts: Collection[str]) -> pa.RecordBatch:
+    """texts: the types of columns that are read as text first."""
     import pyarrow as pa
     import pyarrow.csv as pc
 
     names = [f"c{i}" for i in range(len(columns))]
     as_text = {name: arrow_type(one.type) for name, one in zip(names, columns, strict=True)}
-    as_text |= {name: pa.string() for name, one in zip(names, columns, strict=True) if _is_text(one.type)}
+    as_text |= {name: pa.string() for name, one in zip(names, columns, strict=True) if one.type.name in texts}
     table = pc.read_csv(
         pa.BufferReader(text),
         pc.ReadOptions(column_names=names, use_threads=False, block_size=len(text)),  # no row is longer than it
@@ -52,10 +68,6 @@ def _parsed(text: bytes, columns: tuple[Column, ...]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=[one.name for one in columns])
 
 
-def _is_text(kind: Type) -> bool:
-    return kind.name in ("binary", "array", "map", "struct")
-
-
 def _valued(array: pa.Array, kind: Type) -> pa.Array:
     """A column of CSV with its values."""
     import pyarrow as pa
@@ -63,12 +75,27 @@ def _valued(array: pa.Array, kind: Type) -> pa.Array:
     if kind.name == "binary":
         values = (None if one is None else bytes.fromhex(one[2:]) for one in array.to_pylist())
         return pa.array(values, pa.binary())
-    if _is_text(kind):
+    if kind.name in _TIMES and array.type == pa.string():
+        of = pa.int32() if kind.name == "date" else pa.int64()
+        found = [None if one is None else _number(one, kind) for one in array.to_pylist()]
+        return pa.array(found, of).cast(arrow_type(kind))
+    if kind.name in _TEXTS:
         values = (
             None if one is None else _from_json(json.loads(one, parse_float=Decimal), kind) for one in array.to_pylist()
         )
         return pa.array(values, arrow_type(kind))
     return array
+
+
+def _number(text: str, kind: Type) -> int:
+    """Days or microseconds since 1970 of a time as PostgreSQL writes it: `10000-01-01 00:00:00+00`, `0044-03-15 BC`."""
+    year, dash, rest = text.removesuffix(" BC").partition("-")
+    astronomical = f"{1 - int(year):+05}" if text.endswith(" BC") else year  # the year before 1 is 0
+    near, cycles = near_text(f"{astronomical}{dash}{rest}")
+    found = datetime.fromisoformat(near)
+    since = found - datetime(1970, 1, 1, tzinfo=found.tzinfo)
+    us = since // timedelta(microseconds=1) + cycles * CYCLE_US
+    return us // DAY if kind.name == "date" else us
 
 
 def _from_json(value: Any, kind: Type) -> Any:

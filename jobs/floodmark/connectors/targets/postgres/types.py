@@ -56,7 +56,7 @@ _ALSO = {
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LEAST, _MOST = -62_135_596_800_000_000, 253_402_300_799_999_999  # the years 1 to 9999, which Python has
+LEAST, _MOST = -62_135_596_800_000_000, 253_402_300_799_999_999  # the years 1 to 9999, which Python has
 _SIZE = re.compile(r"(?<=^character varying)\(\d+\)$")
 
 
@@ -86,7 +86,7 @@ def cuts(there: str) -> bool:
 def time_text(micros: int) -> str:
     """An instant, in microseconds since 1970, as a literal of any type of time; one beyond the years 1 to 9999 as
     infinity."""
-    if not _LEAST <= micros <= _MOST:
+    if not LEAST <= micros <= _MOST:
         return "infinity" if micros > 0 else "-infinity"
     return (_EPOCH + timedelta(microseconds=micros)).isoformat()
 

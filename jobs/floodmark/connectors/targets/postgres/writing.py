@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from floodmark.connectors.targets.postgres.sessions import Swallowed
 from floodmark.connectors.targets.postgres.statements import copy_into
-from floodmark.connectors.targets.postgres.types import pg_type
+from floodmark.connectors.targets.postgres.types import LEAST, pg_type
 from floodmark.connectors.targets.values.jsonvalues import json_value
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.ddl import Column, Type
@@ -17,6 +18,9 @@ from floodmark.core.text.ddl import Column, Type
 if TYPE_CHECKING:
     import psycopg
     import pyarrow as pa
+
+
+_YEAR = re.compile(r"^(-\d+|0000)(-.*)$")
 
 
 def copy_rows(
@@ -62,7 +66,9 @@ def _written(array: pa.Array, kind: Type) -> pa.Array:
     import pyarrow as pa
 
     if kind.name == "timestamp":
-        return _zoned_text(array)
+        return _by_era(_zoned_text(array))
+    if kind.name in ("timestamp_ntz", "date") and _has_before_christ(array):
+        return _by_era(array.cast(pa.string()))
     if kind.name == "binary":
         return pa.array((None if one is None else rf"\x{one.hex()}" for one in array.to_pylist()), pa.string())
     if kind.name in ("array", "map", "struct"):
@@ -78,6 +84,28 @@ def _zoned_text(array: pa.Array) -> pa.Array:
 
     texts = array.cast(pa.timestamp("us")).cast(pa.string())
     return pc.binary_join_element_wise(texts, "Z", "")
+
+
+def _has_before_christ(array: pa.Array) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    least = pc.min(array.cast(pa.timestamp("us")).cast(pa.int64())).as_py()
+    return least is not None and least < LEAST
+
+
+def _by_era(texts: pa.Array) -> pa.Array:
+    """The times with their years as PostgreSQL has them: `0044-03-15 BC` is Arrow's `-0043-03-15`, and 1 BC its 0."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pc.any(pc.match_substring_regex(texts, "^(-|0000)")).as_py():
+        return texts
+    return pa.array([one and _YEAR.sub(_era, one) for one in texts.to_pylist()], pa.string())
+
+
+def _era(found: re.Match[str]) -> str:
+    return f"{1 - int(found[1]):04}{found[2]} BC"
 
 
 def _array_text(values: list[Any], kind: Type) -> str:
