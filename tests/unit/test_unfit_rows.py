@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from test_refused_rows import lines, own
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.connectors.ports.target import Operation
+from floodmark.connectors.ports.target import Layout, Operation
 from floodmark.connectors.relay.unfit import NESTED_TIME, PYTHON_TIME, TEXT, TIME, fit_rows, unfit_rows
+from floodmark.connectors.targets.files.options import WrittenFolder
+from floodmark.connectors.targets.files.target import FilesTarget
 from floodmark.core.relay.positions import Position
 from floodmark.core.text.ddl import columns_of
 from floodmark.errors import InputFault
@@ -173,3 +176,32 @@ def test_an_audit_says_what_it_does_not_know_of_a_target(place: Path) -> None:
     assert "1 portion is not shipped yet, and not judged" in CliRunner().invoke(app, deep).output
     found = [json.loads(CliRunner().invoke(app, [*one, "--json"]).stdout)["behind"] for one in (plain, deep)]
     assert found == [{rule.name: None}, {rule.name: 1}]
+
+
+def test_a_null_alone_is_no_line_of_csv(tmp_path: Path) -> None:
+    """It would be an empty line, which readers skip: the row would be lost to them."""
+    path = tmp_path / "out"
+    target = FilesTarget("files:out", WrittenFolder.model_validate({"path": str(path), "format": "csv"}))
+    layout = Layout(columns_of("k STRING"))
+    first = target.claim("l", layout)
+    rows = pa.record_batch({"k": ["", None, "a", None]})
+    upto = replace(first, seq=1, epoch=1)
+    one = Operation("t", upto, False, None, False, 4, lambda: iter([rows]))
+    with pytest.raises(InputFault, match=r"row t/1: expected a value, found NULL in the only column") as fault:
+        target.apply([one], layout, first, upto, lambda: None)
+    assert list(target.refused(fault.value, [one], layout, first)[0]) == [1, 3]
+    rest = replace(one, count=2, rows=lambda: iter([rows.filter(pa.array([True, False, True, False]))]))
+    target.apply([rest], layout, first, upto, lambda: None)
+    assert [row for batch in target.read_back(layout) for row in batch["k"].to_pylist()] == ["", "a"]
+
+
+@pytest.mark.parametrize(("form", "columns"), [("json", "k STRING"), ("csv", "k STRING, n INT")])
+def test_a_null_beside_another_column_or_in_json_is_a_line(tmp_path: Path, form: str, columns: str) -> None:
+    target = FilesTarget("files:out", WrittenFolder.model_validate({"path": str(tmp_path / "out"), "format": form}))
+    layout = Layout(columns_of(columns))
+    first = target.claim("l", layout)
+    upto = replace(first, seq=1, epoch=1)
+    rows = pa.record_batch({"k": pa.array([None], pa.string()), "n": pa.array([None], pa.int32())})
+    one = Operation("t", upto, False, None, False, 1, lambda: iter([rows]))
+    target.apply([one], layout, first, upto, lambda: None)
+    assert sum(batch.num_rows for batch in target.read_back(layout)) == 1

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.ports.target import Layout, Operation, Target
@@ -18,12 +19,17 @@ from floodmark.core.relay.manifests import DATA, Listed, Manifest, data_name, st
 from floodmark.core.relay.positions import Position
 from floodmark.core.text.ddl import text_of
 from floodmark.core.text.tablenames import about_sink
-from floodmark.errors import Fenced, NotOwned, Refused, RunFailed
+from floodmark.errors import Fenced, InputFault, NotOwned, Refused, RunFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from floodmark.connectors.targets.files.options import WrittenFolder
+
+BLANK = (
+    "expected a value, found NULL in the only column: it would be an empty line, which most readers of CSV skip. Write "
+    "another column, too, or another `format`"
+)
 
 
 class FilesTarget(Target):
@@ -102,11 +108,38 @@ class FilesTarget(Target):
         if not any(one.count for one in operations):
             return ()
         staged = staged_name(number, secrets.token_hex(4), self._kind)
-        batches = (batch for one in operations if one.count for batch in one.rows())
+        batches = (batch for one in operations if one.count for batch in self._rows(one, layout))
         with self._folder.place.new(f"{DATA}/{staged}") as file:
             out = Counted(file)
             rows = write(out, self._kind, layout.columns, batches)
         return (Listed(data_name(number, self._kind), staged, rows, out.bytes, out.sha256),)
+
+    def _rows(self, one: Operation, layout: Layout) -> Iterator[pa.RecordBatch]:
+        """Raises InputFault at the first that no line of CSV tells."""
+        numbers = one.numbers()
+        for batch in one.rows():
+            here = list(islice(numbers, batch.num_rows))
+            for place in self._blank(batch, layout):
+                raise InputFault(about_sink(self.address, f"row {one.token}/{here[place]}: {BLANK}"))
+            yield batch
+
+    def _blank(self, batch: pa.RecordBatch, layout: Layout) -> list[int]:
+        """The places of rows that would be empty lines."""
+        alone = batch.column(layout.columns[0].name) if self._kind == "csv" and len(layout.columns) == 1 else None
+        if alone is None or not alone.null_count:
+            return []
+        return [place for place, null in enumerate(alone.is_null().to_pylist()) if null]
+
+    def refused(
+        self, fault: InputFault, operations: Sequence[Operation], layout: Layout, since: Position
+    ) -> list[dict[int, str]]:
+        found = [dict[int, str]() for _ in operations]
+        for one, blank in zip(operations, found, strict=True):
+            first = 0
+            for batch in one.rows() if one.count else ():
+                blank |= {first + place: BLANK for place in self._blank(batch, layout)}
+                first += batch.num_rows
+        return found
 
     # --- Reading back
 
