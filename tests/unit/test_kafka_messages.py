@@ -25,7 +25,7 @@ from floodmark.connectors.sources.python.rows import table_of
 from floodmark.connectors.targets.kafka.forms import FORMS, SCHEMA
 from floodmark.connectors.targets.kafka.leaving import keys_held
 from floodmark.connectors.targets.kafka.markers import difference
-from floodmark.connectors.targets.kafka.messages import LEDGER, is_of, keys_of, records_of, tombstones_of
+from floodmark.connectors.targets.kafka.messages import LEDGER, is_of, keys_of, records_of, row_in, tombstones_of
 from floodmark.connectors.targets.values.jsonvalues import json_lines, row_of
 from floodmark.connectors.targets.values.rowbatches import batches_of
 from floodmark.core.relay.portions import Replaced
@@ -174,6 +174,24 @@ def test_the_keys_of_an_interval_are_those_with_a_row_in_it() -> None:
 
 def test_a_record_without_a_key_is_another_writers_and_gets_no_tombstone() -> None:
     assert list(keys_held([Message(None, b"other"), Message("k", b"{}")], None)) == [b"k"]
+
+
+@pytest.mark.parametrize("form", ["json", "avro"])
+@pytest.mark.parametrize(
+    "value", [b"no json", b"\xff", b"[1]", b"5", b"", None, b'{"k":5}', b'{"n":"a"}', b'{"at":1}', b'{"at":"soon"}']
+)
+def test_other_writers_records_that_are_no_rows_count_as_rows_of_nulls(form: str, value: bytes | None) -> None:
+    columns = columns_of("k STRING, n INT, at TIMESTAMP")
+    theirs = SimpleNamespace(headers=lambda: [("trace", b"1")], value=lambda: value)
+    assert row_in(theirs, FORMS[form], columns) == {"k": None, "n": None, "at": None}
+    ours = SimpleNamespace(headers=lambda: [(LEDGER, b"l")], value=lambda: b"no json")
+    with pytest.raises(ValueError, match=r"Expecting value|expected"):
+        row_in(ours, FORMS[form], columns)
+
+
+def test_other_writers_records_that_are_rows_are_read() -> None:
+    theirs = SimpleNamespace(headers=lambda: None, value=lambda: b'{"k":"a","n":1}')
+    assert row_in(theirs, FORMS["json"], columns_of("k STRING, n INT")) == {"k": "a", "n": 1}
 
 
 def test_the_rows_of_keys_leave_by_records_that_no_row_has() -> None:

@@ -79,6 +79,25 @@ def is_of(ledger: str, message: Any) -> bool:
     return (LEDGER, ledger.encode()) in (message.headers() or ())
 
 
+def row_in(message: Any, form: Form, columns: tuple[Column, ...]) -> dict[str, Any]:
+    """The row of a record that was read.
+
+    Other writers' records that are no rows of these columns count as rows of nulls: as rows that are too many. Raises
+    ValueError for such a record of a rule.
+    """
+    from floodmark.connectors.targets.values.rowbatches import batches_of
+
+    headers = dict(message.headers() or ())
+    if LEDGER in headers:
+        return form.row_in(message.value(), headers, columns)
+    try:
+        found = form.row_in(message.value(), headers, columns)
+        list(batches_of(iter([found]), columns))
+    except Exception:  # whatever it is, it is none of ours
+        return dict.fromkeys(column.name for column in columns)
+    return found
+
+
 def _headers(one: Operation, layout: Layout, form: Form) -> list[tuple[str, bytes]]:
     """Those that all records of a portion share."""
     position = one.position

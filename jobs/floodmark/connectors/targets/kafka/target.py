@@ -18,7 +18,7 @@ from floodmark.connectors.sources.kafka.offsets import Topic
 from floodmark.connectors.targets.kafka.forms import FORMS
 from floodmark.connectors.targets.kafka.leaving import keys_held
 from floodmark.connectors.targets.kafka.markers import LONG, Cluster, Mark, Markers, difference, id_of
-from floodmark.connectors.targets.kafka.messages import Record, is_of, records_of, tombstones_of
+from floodmark.connectors.targets.kafka.messages import Record, is_of, records_of, row_in, tombstones_of
 from floodmark.connectors.targets.kafka.producing import Transactions
 from floodmark.connectors.targets.kafka.reading import Blocked, CommittedReader
 from floodmark.connectors.targets.values.rowbatches import batches_of
@@ -274,8 +274,7 @@ class KafkaTarget(Target):
         if layout.key:
             newest = {message.key(): message for message in messages}
             messages = (message for message in newest.values() if message.value() is not None)
-        form, columns = self._form, layout.columns
-        return (form.row_in(message.value(), dict(message.headers() or ()), columns) for message in messages)
+        return (row_in(message, self._form, layout.columns) for message in messages)
 
     def expired(self, layout: Layout) -> int:
         """With a key, the newest record of each has to be there. The numbers that are gone are not all of records."""
