@@ -12,7 +12,7 @@ from support.postgres import Server, started
 
 from floodmark.connectors.ports import connections
 from floodmark.connectors.sources.postgres.kind import SOURCE
-from floodmark.core.rules.rule import Stream
+from floodmark.core.rules.rule import EpochLimits, Stream
 from floodmark.errors import HistoryGone, Refused
 
 
@@ -124,3 +124,43 @@ def test_a_partition_without_the_replica_identity_of_the_others_is_refused(
     server.run(f"CREATE TABLE {table}b PARTITION OF {table} FOR VALUES FROM (10) TO (20)")
     with pytest.raises(HistoryGone, match=r"FULL of .* and of each of its partitions"):
         source_of(place, table).check_appended(end)
+
+
+def test_updates_that_took_no_row_away_are_no_reason_to_stop(server: Server, place: Path, table: str) -> None:
+    """The server counts updates that were rolled back, and those of rows that the same transaction has inserted."""
+    source = source_of(place, table, by="snapshots")
+    server.run(f"INSERT INTO {table} VALUES (1), (2)")
+    begin = source.take_start()
+    server.run(f"UPDATE {table} SET k = 'before it was read'")
+    end = source.take_end(begin)
+    server.run(f"BEGIN; UPDATE {table} SET k = 'x'; ROLLBACK",
+               f"BEGIN; INSERT INTO {table} VALUES (3); UPDATE {table} SET k = 'y' WHERE n = 3; COMMIT")  # fmt: skip
+    assert source.news(end)
+    end = source.take_end(end)
+    server.run(f"UPDATE {table} SET k = 'z' WHERE n = 1")
+    with pytest.raises(HistoryGone, match="rows are only added, found 1 rows that were updated"):
+        source.check_appended(end)
+
+
+def test_a_step_knows_how_many_rows_were_read(server: Server, place: Path, table: str) -> None:
+    source = source_of(place, table, by="snapshots")
+    begin = source.take_start()
+    server.run(*(f"INSERT INTO {table} VALUES ({n}), ({n + 1})" for n in (1, 3, 5)))
+    end = source.take_end(begin)
+    step = source.after(begin, end, EpochLimits(max_rows=2))
+    assert step != end and json.loads(step)["rows"] == 2
+    server.run(f"BEGIN; UPDATE {table} SET k = 'x'; ROLLBACK")
+    source.check_appended(step)
+
+
+def test_rows_that_are_gone_from_a_server_without_counts_stop_the_rule(server: Server, place: Path, table: str) -> None:
+    server.run(f"INSERT INTO {table} VALUES (1), (2)", "ALTER DATABASE postgres SET track_counts = off")
+    try:
+        source = source_of(place, table, by="snapshots")
+        end = source.take_end(source.take_start())
+        server.run(f"DELETE FROM {table} WHERE n = 1", f"INSERT INTO {table} VALUES (3)")
+        more = source.take_end(end)
+        with pytest.raises(HistoryGone, match=r"2 rows that were read before, found that 1 are gone, and .* a standby"):
+            source.frame(None, end, more)
+    finally:
+        server.run("ALTER DATABASE postgres RESET track_counts")

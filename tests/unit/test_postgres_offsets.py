@@ -62,6 +62,12 @@ def test_rows_that_are_gone_were_updated_unless_deletes_explain_them() -> None:
     assert replace(read, rows=None).lacks(read, 38) == 0
 
 
+def test_updates_matter_once_rows_were_read() -> None:
+    read = RowsOffset(PLACE, 9, 2)
+    assert not read.may_be_updated(read) and read.may_be_updated(replace(read, updated=3))
+    assert not read.at(0).may_be_updated(replace(read, updated=3)), "nothing is read yet"
+
+
 def test_a_server_that_counts_anew_is_known_by_its_counts_and_when_it_began() -> None:
     read = RowsOffset(PLACE, 9, 2, era="17.5")
     assert not read.is_counted_anew(replace(read, updated=3))

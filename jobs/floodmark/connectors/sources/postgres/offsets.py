@@ -127,10 +127,11 @@ class SlotOffset:
 class RowsOffset:
     """The rows of all transactions with a number below `before` are read; 0: none.
 
-    updated: rows of the table that were updated since the server began to count. Numbers have 64 bits. storage, layout:
-    as of `Table`; empty in offsets of older versions, which did not know them, nor the form.
+    updated: rows of the table that were updated since the server began to count, also where that was rolled back.
+    Numbers have 64 bits. storage, layout: as of `Table`; empty in offsets of older versions, which did not know them,
+    nor the form.
     era: when the server began to count. deleted: as `updated`. rows: how many rows of such transactions the table had;
-    None: unknown, as in offsets of older versions, or where a step ends.
+    None: unknown, as in offsets of older versions.
     """
 
     place: Place
@@ -164,6 +165,10 @@ class RowsOffset:
     def is_counted_anew(self, now: RowsOffset) -> bool:
         """Whether the server has forgotten its counts since: by a crash, a failover or a reset."""
         return bool(self.before) and (now.updated < self.updated or (bool(self.era) and self.era != now.era))
+
+    def may_be_updated(self, now: RowsOffset) -> bool:
+        """Whether the server has counted updates since; also those that were rolled back, and of rows not yet read."""
+        return bool(self.before) and now.updated > self.updated
 
     def lacks(self, now: RowsOffset, left: int) -> int:
         """How many rows are gone, and nobody is known to have deleted them. left: how many that were read are there.

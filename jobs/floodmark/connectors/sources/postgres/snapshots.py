@@ -35,6 +35,9 @@ SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint,
    FROM pg_stat_archiver a, pg_stat_database d WHERE d.datname = current_database())
 FROM pg_current_snapshot() s"""
 
+# A row where the server counts what happens to rows.
+_COUNTS = "SELECT WHERE current_setting('track_counts')::bool AND NOT pg_is_in_recovery()"
+
 
 class SnapshotsSource(TableSource, Stepped):
     """A table to which rows are only added. `keep`: a folder in the rule's home; None for a look without one."""
@@ -116,7 +119,7 @@ class SnapshotsSource(TableSource, Stepped):
             )
         if read.is_counted_anew(now):
             self._check_kept(asked, of, read)
-        elif now.updated > read.updated:
+        elif read.may_be_updated(now) and read.rows != self._counted(asked, of, read):
             raise HistoryGone(
                 f"{self._about}: table {of.title}: expected a table to which rows are only added, found "
                 f"{now.updated - read.updated} rows that were updated: each would be read again as another row. Read "
@@ -146,6 +149,13 @@ class SnapshotsSource(TableSource, Stepped):
     def _check_none_updated(self, asked: psycopg.Connection[Any], of: Table, read: RowsOffset, now: RowsOffset) -> None:
         """Before rows are read: an update whose new row is among them took an old one away, by then."""
         lacks = 0 if read.rows is None or read.is_counted_anew(now) else read.lacks(now, self._counted(asked, of, read))
+        if lacks and not asked.execute(_COUNTS).fetchone():
+            raise HistoryGone(
+                f"{self._about}: table {of.title}: expected the {read.rows} rows that were read before, found that "
+                f"{lacks} are gone, and that the server counts no updates and deletes: it is a standby, or "
+                "track_counts is off. Rows that were updated would be read again as others. Read the table by slot; "
+                f"or {RESET}, from a primary server with track_counts on"
+            )
         if lacks:
             raise RunFailed(
                 f"{self._about}: table {of.title}: expected the {read.rows} rows that were read before, found that "
@@ -173,8 +183,10 @@ class SnapshotsSource(TableSource, Stepped):
             return upto
         with self._asking() as (asked, of):
             found = asked.execute(beyond(of, read.before, end.before, limits.max_rows).encode()).fetchone()
-        beyond_it = None if found is None else found[0]
-        return upto if beyond_it is None else end.at(int(beyond_it)).line()
+            if found is None or found[0] is None:
+                return upto
+            step = end.at(int(found[0]))
+            return replace(step, rows=self._counted(asked, of, step)).line()
 
     def backlog(self, since: str, rebuilt: bool = False) -> Backlog:
         read = RowsOffset.parse(since)
