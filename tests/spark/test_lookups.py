@@ -261,3 +261,18 @@ def test_a_history_that_is_cut_off_is_not_guessed_at(spark: SparkSession, place:
     flow.arrive([{"at": second, "k": "a", "v": 1.0, "n": 0}])
     with pytest.raises(HistoryGone, match="lookup cities: expected the table's log back to the rows' event times"):
         run(spark, flow)
+
+
+def test_a_history_has_the_values_of_a_column_that_was_renamed(spark: SparkSession, place: Path) -> None:
+    flow, table = _flow(place, AS_OF, history=True), f"delta.`{place / 'lake' / 'cities'}`"
+    spark.sql(f"CREATE TABLE {table} (k STRING, town STRING) USING delta "
+              "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")  # fmt: skip
+    for statement in ("INSERT INTO {} VALUES ('a', 'Aachen')", "ALTER TABLE {} RENAME COLUMN town TO city",
+                      "INSERT OVERWRITE {} VALUES ('a', 'Athens')"):  # fmt: skip
+        spark.sql(statement.format(table))
+    _arrive_around(flow, _stamps(flow))
+    run(spark, flow)
+    cities = {row["at"]: row["city"] for row in rows_of(flow.sink()) if row["k"] == "a"}
+    first, second = _stamps(flow)
+    assert cities[first] == "Aachen" == cities[second - timedelta(microseconds=1)]
+    assert cities[second] == "Athens"

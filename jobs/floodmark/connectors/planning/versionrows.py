@@ -31,6 +31,29 @@ def rows_at(spark: SparkSession, address: str, version: int) -> DataFrame:
     return _of_files(spark, now, _snapshot(then).allFiles().collectAsList())
 
 
+def renamed_as(then: DataFrame, now: DataFrame) -> DataFrame:
+    """The rows of a version with the names that a later version has for its columns. Those of fields stay."""
+    if not _renames(now):
+        return then
+    names = names_now(*({field.name: _in_files(field) for field in _fields(one)} for one in (then, now)))
+    if all(name == later for name, later in names.items()):
+        return then
+    return then.select(*(F.col(quoted(name)).alias(later) for name, later in names.items()))
+
+
+def names_now(then: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """By its name in an older version, the name that a column has now. A column that is gone keeps its own name, unless
+    another has it now.
+
+    then, now: by name, the columns' names in files.
+    """
+    names = {in_files: name for name, in_files in now.items()}
+    kept = {name: names[in_files] for name, in_files in then.items() if in_files in names}
+    taken = {name.lower() for name in kept.values()}
+    found = {name: kept.get(name, name) for name in then}
+    return {name: later for name, later in found.items() if name in kept or name.lower() not in taken}
+
+
 def rows_fed(spark: SparkSession, address: str, first: int, last: int) -> tuple[DataFrame, DataFrame]:
     """The rows that left and came by some versions, from the table's change feed."""
     feed = spark.read.format("delta").option("readChangeFeed", True)
@@ -54,8 +77,10 @@ def changes_of(spark: SparkSession, address: str, times: Mapping[int, int | None
     kind = F.col("_change_type")
     for theirs, ours in CHANGES.items():
         kind = F.when(F.col("_change_type") == theirs, ours).otherwise(kind)
-    at = F.create_map(*(F.lit(one) for pair in times.items() for one in pair))
-    committed = F.timestamp_millis(F.element_at(at, F.col("_commit_version")).cast("bigint"))
+    first = min(times)
+    known = ",".join(str(times.get(version)) for version in range(first, max(times) + 1))
+    at = F.split(F.lit(known), ",").try_cast("array<bigint>")  # one literal, however many versions there are
+    committed = F.timestamp_millis(F.element_at(at, (F.col("_commit_version") - first + 1).cast("int")))
     found = {"_change": kind, "_version": F.col("_commit_version"), "_committed": committed}
     return rows.withColumns(found).to(no_changes(spark, address).schema)
 

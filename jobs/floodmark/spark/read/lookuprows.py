@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.connectors.delta.lookups import BEGIN, END, FOR_EVER, LookupTable, lookup_tables
+from floodmark.connectors.planning.versionrows import renamed_as
 from floodmark.core.protocol.records.rows import Pinned
 from floodmark.core.rules.rule import Rule
 from floodmark.spark.session.faults import of_version
@@ -38,9 +39,11 @@ def _at(session: SparkSession, table: LookupTable, version: int) -> DataFrame:
 
 
 def _history(session: SparkSession, table: LookupTable, newest: int, since: int | None) -> DataFrame:
-    """The rows of each version, with the time from and until which the version was valid."""
+    """The rows of each version, with the time from and until which the version was valid. Columns have their names of
+    the newest one."""
+    now = _at(session, table, newest)
     versions = [
-        _at(session, table, one.version)
+        renamed_as(_at(session, table, one.version), now)
         .withColumn(BEGIN, F.expr(f"timestamp_micros({one.begin})"))
         .withColumn(END, F.expr(f"timestamp_micros({one.end})"))
         for one in table.versions_since(newest, since)
