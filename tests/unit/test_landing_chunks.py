@@ -323,6 +323,27 @@ def test_what_a_source_has_lost_is_named_with_the_landing_that_a_reset_keeps(
         asks[asked]()
 
 
+@pytest.mark.parametrize("asked", ["check_appended", "backlog", "news"])
+def test_a_run_that_lands_more_beside_a_look_is_no_loss(
+    once: Once, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a slot, the source gives only what is not landed, and its reader looked at the landing just before."""
+    once.create()
+    once.give(1)
+    asks, line = getattr(fakes.FakeSource, asked), once.source.newest().end
+
+    def forgetful(source: fakes.FakeSource, since: str, *more: Any) -> Any:
+        if since == line:
+            if once.number == 0:
+                once.land()
+            raise HistoryGone("another reader has advanced it: start over with `floodmark reset`")
+        return asks(source, since, *more)
+
+    monkeypatch.setattr(fakes.FakeSource, asked, forgetful)
+    getattr(once.source, asked)(once.source._at(once.source.table(), 1))
+    assert once.number == 1
+
+
 def test_a_reset_is_refused_while_the_source_of_a_landing_cannot_be_copied_on(once: Once) -> None:
     once.create()
     once.give(1)

@@ -7,11 +7,11 @@ between which they were read. So the table alone says how far the source was cop
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from deltalake import DeltaTable
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from floodmark.connectors.ports.source import Source
     from floodmark.core.lifecycle.retention import Limit
 
+T = TypeVar("T")
 START = "floodmark.landing"  # table property: the source's offset at which copying started
 KIND = "floodmark.landing.kind"  # table property: the source's kind, which spells offsets; older landings have none
 
@@ -128,6 +129,20 @@ class Landed(DeltaSource):
                 "table, which another stream can read"
             ) from fault
 
+    def _asked(self, ask: Callable[[str], T]) -> tuple[Chunk, T]:
+        """Ask the source from where the landing ends, for a look. A run beside may land more meanwhile, and the source
+        forget that: then ask again from there."""
+        chunk = self.newest()
+        while True:
+            try:
+                with self.of_source():
+                    return chunk, ask(chunk.end)
+            except HistoryGone:
+                later = self.newest()
+                if later.number == chunk.number:
+                    raise
+                chunk = later
+
     def check_source(self) -> None:
         """Raise HistoryGone if the source cannot be copied on from where the landing ends."""
         chunk = self.newest()
@@ -159,9 +174,7 @@ class Landed(DeltaSource):
         return reached is None or super().news(line, reached)
 
     def _source_has_news(self) -> bool:
-        landed = self.newest().end
-        with self.of_source():
-            return self.inner.news(landed)
+        return self._asked(self.inner.news)[1]
 
     def _reached(self, upto: str) -> str | None:
         """The landing's offset at which a look's end is reached; None if it is not copied yet."""
@@ -194,9 +207,8 @@ class Landed(DeltaSource):
         return {name: kind for name, kind in found.items() if name != MALFORMED}
 
     def backlog(self, line: str, rebuilt: bool = False) -> Backlog:
-        chunk, folds = self.newest(), super().backlog(line, rebuilt)
-        with self.of_source():
-            waits = self.inner.backlog(chunk.end)
+        chunk, waits = self._asked(self.inner.backlog)
+        folds = super().backlog(line, rebuilt)
         text = f"not landed: {waits.text}; landed and not folded: {folds.text}"
         facts = {
             "landed": self.inner.describe(chunk.end),
@@ -218,9 +230,7 @@ class Landed(DeltaSource):
 
     def check_appended(self, line: str) -> None:
         super().check_appended(line)
-        landed = self.newest().end
-        with self.of_source():
-            self.inner.check_appended(landed)
+        self._asked(self.inner.check_appended)
 
     def _refuse_removed(self, commits: Iterable[tablelog.DataCommit]) -> None:
         found = next((commit for commit in commits if commit.removes and not commit.gone), None)
