@@ -23,9 +23,11 @@ from typer.testing import CliRunner
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
 from floodmark.cli.commands import recheck, retire
+from floodmark.cli.shared import rulechange
 from floodmark.connectors.backlog.news import look
 from floodmark.connectors.delta import adopting
 from floodmark.connectors.delta.sink import DeltaSink
+from floodmark.connectors.ports import releasing
 from floodmark.connectors.preflight import check_tables
 from floodmark.core.protocol import crashpoints
 from floodmark.core.protocol.records.rows import Counts, Life, Seal
@@ -492,6 +494,8 @@ def test_a_folder_that_cannot_be_moved_is_refused_before_anything_is_announced(
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retired(flow)
+    released = list[str]()
+    monkeypatch.setattr(releasing, "release", lambda rule, home, leave: released.append(rule.rule) or [])
     monkeypatch.setattr(Path, "is_mount", lambda path: str(path) == flow.sink(1))
     said = call(flow, "drop", "counted", "--all", "--yes", code=2)
     assert (
@@ -501,6 +505,18 @@ def test_a_folder_that_cannot_be_moved_is_refused_before_anything_is_announced(
     )
     head = flow.ledger().head
     assert head is not None and head.dropping is None and Path(flow.sink(0)).exists()
+    assert released == [], "the slot of a source would be gone"
+
+
+def test_a_rule_that_was_brought_back_during_the_question_is_not_dropped(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retired(flow)
+    monkeypatch.setattr(releasing, "release", lambda *_: pytest.fail("the slot of a source would be gone"))
+    back = Ledger.open(flow.place.ledger, "me")
+    monkeypatch.setattr(rulechange, "confirm", lambda *_: back.live(Life(what="returned")))
+    assert "can run: retire it first" in call(flow, "drop", "counted", "--all", "--yes", code=2)
+    assert flow.place.path.exists() and Path(flow.sink(0)).exists()
 
 
 def test_a_store_that_does_not_let_a_folder_be_moved_is_told_with_the_way_on(

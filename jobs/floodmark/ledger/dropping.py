@@ -121,14 +121,20 @@ def address_of(home: Home, name: str, head: Head | None) -> str:
     return str(home.path / name)
 
 
-def drop(ledger: Ledger, home: Home, wanted: DropPlan, others: Mapping[str, str], whole: bool) -> None:
-    """Remove the tables; with `whole` the home too, its ledger last. The caller holds the lock and has called `finish`.
-
-    Raises Refused if the rule can run, or if a sink's folder cannot be moved.
-    """
+def check(ledger: LedgerReader, home: Home, wanted: DropPlan) -> Life:
+    """The row that announces a drop. Raises Refused if the rule can run, or if a sink's folder cannot be moved."""
     announced = dropping(ledger.begun, home.rule, {one.name: one.id for one in wanted.tables})
     for one in wanted.tables:
         _check_movable(Path(one.address))
+    return announced
+
+
+def drop(ledger: Ledger, home: Home, wanted: DropPlan, others: Mapping[str, str], whole: bool) -> None:
+    """Remove the tables; with `whole` the home too, its ledger last. The caller holds the lock and has called `finish`.
+
+    Raises what `check` raises.
+    """
+    announced = check(ledger, home, wanted)
     if announced.tables:
         reach(home.rule, "drop.intent.before")
         ledger.live(announced)

@@ -85,9 +85,12 @@ def drop(
         return output.print_json(facts) if change.as_json else None
     rulechange.confirm(change.yes, "drop asks for confirmation before it removes tables")
     with rulechange.held_ledger(place, change.run) as ledger:
+        check_droppable(ledger.begun, name)  # it may have been brought back since
         dropping.finish(ledger, place, others)
+        wanted = _drop_plan(ledger, place, parts, others, leave_others)
+        dropping.check(ledger, place, wanted)  # before sources let go of what cannot be made again
         left = release(head.rule, place, leave_others) if everything else []
-        dropping.drop(ledger, place, _drop_plan(ledger, place, parts, others, leave_others), others, everything)
+        dropping.drop(ledger, place, wanted, others, everything)
     if change.as_json:
         return output.print_json(facts)
     for why in left:
