@@ -22,7 +22,7 @@ from floodmark.core.protocol.entry import compact
 from floodmark.core.protocol.records.backfills import Rewrite
 from floodmark.core.rules.model import Stream
 from floodmark.core.text.tablenames import about
-from floodmark.errors import HistoryGone
+from floodmark.errors import FloodmarkError, HistoryGone
 from floodmark.ledger.delta import tablelog, tables
 from floodmark.ledger.landings import FIRST, LandedTable, app_of, cut_at
 
@@ -219,6 +219,19 @@ class Landed(DeltaSource):
 
     def notices(self, since: str) -> tuple[str, ...]:
         return self.inner.notices(self.newest().end)
+
+    def remains(self) -> str | None:
+        return self.inner.remains()
+
+    def release(self, read: str | None = None) -> None:
+        self.inner.release(self._landed_up_to())
+
+    def _landed_up_to(self) -> str | None:
+        """None also if the landing cannot be read any more, which stops no drop."""
+        try:
+            return None if self.landing() is None else self.newest().end
+        except FloodmarkError:
+            return None
 
     def waiting(self, line: str | None) -> int:
         if self.landing() is None:

@@ -95,8 +95,12 @@ class Source(Protocol):
         """What the source keeps outside of the rule's home, and for how long, for people; None if there is nothing."""
         return None
 
-    def release(self) -> None:
-        """Remove that, because the rule is dropped. Only the holder of the rule's lock calls it: maybe again."""
+    def release(self, read: str | None = None) -> None:
+        """Remove that, because the rule is dropped. Only the holder of the rule's lock calls it: maybe again.
+
+        read: the offset up to which the home's landing has the rows; None: unknown. Raises Refused if another copy of
+        the home has read on.
+        """
         return None
 
     def news(self, since: str, upto: str | None = None) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from floodmark.connectors.sources.postgres.server import kept, slots
+from floodmark.connectors.sources.postgres.server.checking import check_own
 from floodmark.connectors.sources.postgres.server.kept import Kept
 from floodmark.errors import HistoryGone, Refused, RunFailed
 
@@ -129,13 +130,17 @@ class Holder:
         with database.connected() as asked:
             slots.advance(asked, names.slot, lsn)
 
-    def release(self, database: Database) -> None:
-        """Drop what was made in the database."""
+    def release(self, database: Database, lsn: int | None) -> None:
+        """Drop what was made in the database. Raises Refused if the slot was advanced beyond what this home has landed.
+
+        lsn: up to which it has; None: unknown.
+        """
         known, keep = self.kept, self._keep
         if known is None or keep is None:
             return
         slots.forget_exported(database, known.slot)
         with database.connected() as asked:
+            check_own(self._about, known.slot, slots.state(asked, known.slot), lsn)
             if known.made_slot:
                 slots.drop(asked, known.slot)
             if known.made_publication:

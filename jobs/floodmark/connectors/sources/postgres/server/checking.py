@@ -126,3 +126,13 @@ def check_slot(about: str, slot: str, found: State | None, of: Table, lsn: int) 
             f"{about}: expected replication slot {slot} at LSN {since} or before, found {lsn_text(found.confirmed)}: "
             f"another reader has advanced it, or it was made anew. Changes between are gone: {RESET}"
         )
+
+
+def check_own(about: str, slot: str, found: State | None, lsn: int | None) -> None:
+    """Raise Refused if the slot is beyond `lsn`, the end of the home's landing (0: of nothing yet)."""
+    if found is not None and lsn and found.confirmed > lsn:
+        raise Refused(
+            f"{about}: expected replication slot {slot} at LSN {lsn_text(lsn)} or before, which this home has landed, "
+            f"found {lsn_text(found.confirmed)}: the home is an older copy. If the rule goes on in another home, "
+            "remove this copy of the home by hand"
+        )
