@@ -490,6 +490,55 @@ def test_a_sink_on_another_disk_goes_and_so_does_the_link_to_it(flow: Flow, poin
     assert not list(Path(flow.sink(0)).parent.glob(f"{dropping.TRASH}*"))
 
 
+def linked(flow: Flow) -> Path:
+    """The first sink's folder, to which a link leads now."""
+    disk = flow.root / "disk"
+    Path(flow.sink(0)).rename(disk)
+    Path(flow.sink(0)).symlink_to(disk)
+    return disk
+
+
+def test_another_table_at_the_target_of_a_link_stays(flow: Flow) -> None:
+    """Somebody uses the disk after a kill: its rows are not the rule's."""
+    retired(flow)
+    disk = linked(flow)
+    crashed(flow, "drop.table.moved", "drop", "counted", "--sinks", "--yes")
+    shutil.rmtree(disk)
+    by_hand(str(disk))
+    call(flow, "drop", "counted", "--sinks", "--yes")
+    assert len(rows_of(str(disk))) == 1 and not Path(flow.sink(1)).exists()
+    assert not list(Path(flow.sink(0)).parent.glob(f"{dropping.TRASH}*"))
+
+
+def test_half_a_table_at_the_target_of_a_link_goes(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    retired(flow)
+    disk = linked(flow)
+    real = shutil.rmtree
+
+    def killed(path: Path, **how: Any) -> None:
+        real(Path(path) / "_delta_log")
+        raise OSError(errno.EIO, "killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        call(flow, "drop", "counted", "--sinks", "--yes", code=1)
+    call(flow, "drop", "counted", "--sinks", "--yes")
+    assert not disk.exists() and not list(flow.root.rglob(f"{dropping.TRASH}*"))
+
+
+def test_another_home_at_the_target_of_a_link_stays(flow: Flow) -> None:
+    retired(flow)
+    disk = flow.root / "disk"
+    flow.place.path.rename(disk)
+    flow.place.path.symlink_to(disk)
+    crashed(flow, "drop.home.moved", "drop", "counted", "--all", "--yes")
+    shutil.rmtree(disk)
+    lived(flow)
+    flow.place.path.rename(disk)
+    call(flow, "drop", "counted", "--all", "--yes")
+    assert (disk / "ledger").is_dir() and not list(flow.home.glob(f"{dropping.TRASH}*"))
+
+
 def test_a_folder_that_cannot_be_moved_is_refused_before_anything_is_announced(
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

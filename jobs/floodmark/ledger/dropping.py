@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from floodmark.core.protocol.records.rows import Life
 from floodmark.core.protocol.recovery import app_id, overtaken
 from floodmark.core.text.addresses import location
 from floodmark.core.text.tablenames import about_named, about_sink
-from floodmark.errors import NotOwned, Refused, RunFailed, TableBroken
+from floodmark.errors import FloodmarkError, NotOwned, Refused, RunFailed, TableBroken
 from floodmark.ledger.delta import datafiles, tablelog, tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
@@ -155,7 +156,7 @@ def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> None:
     for name, id_ in ledger.head.dropping.tables.items():
         one = owned(home, name, id_, ledger.head)
         if _of_another(one, ledger, others) is None:  # files of others were looked for before it was announced
-            _remove(one, home.rule)
+            _remove(one, home.rule, ledger.id)
         reach(home.rule, "drop.table.after")
     if any(TableName.parse(name).is_state for name in ledger.head.dropping.tables):
         shutil.rmtree(home.path / "state", ignore_errors=True)  # leftovers that belong to no table
@@ -165,15 +166,42 @@ def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> None:
     reach(home.rule, "drop.commit.after")
 
 
-def _remove(one: Owned, rule: str) -> None:
+def _remove(one: Owned, rule: str, ledger: str) -> None:
     """Remove one table, if it exists."""
     place = Path(one.address)
     aside = place.with_name(f"{TRASH}{one.id}")
     if _exists(one) and not aside.exists():
         _move(place, aside)
         reach(rule, "drop.table.moved")
-    if aside.exists() or aside.is_symlink():
+    if aside.is_symlink():
+        _remove_linked(aside, one, ledger)
+    elif aside.exists():
         remove_trash(aside)
+
+
+def _remove_linked(link: Path, one: Owned, ledger: str) -> None:
+    """Remove the table to which a link leads, then the link. Whatever else is there by now, after a kill, stays.
+
+    The table gets a name made of its id first: half of it would not tell whose it is.
+    """
+    target = link.resolve()
+    trash = target.with_name(f"{link.name}-linked")
+    if _is_there(one, target, ledger):
+        _move(target, trash)
+    if trash.exists():
+        remove_trash(trash)
+    link.unlink()
+
+
+def _is_there(one: Owned, target: Path, ledger: str) -> bool:
+    """Whether a folder is still the table. What lies in the home is the rule's, readable or not."""
+    if not _is_table_outside(one):
+        return target.exists()
+    try:
+        table = tables.open_table(str(target))
+    except FloodmarkError:
+        return False
+    return table is not None and (tables.table_id(table), tables.owner_of(table)) == (one.id, ledger)
 
 
 def _check_movable(place: Path) -> None:
@@ -204,7 +232,19 @@ def _remove_home(home: Home, ledger: str) -> None:
     aside = home.path.with_name(f"{TRASH}{home.rule}-{ledger}")
     _move(home.path, aside)
     reach(home.rule, "drop.home.moved")
-    remove_trash(aside)
+    remove_home(aside)
+
+
+def remove_home(aside: Path) -> None:
+    """Remove a home that was moved aside. If it is a link at whose target another home is by now, only the link goes.
+
+    The name ends with the ledger's id.
+    """
+    with suppress(FloodmarkError):
+        found = LedgerReader.load(str(aside / "ledger")) if aside.is_symlink() else None
+        if found is not None and not aside.name.endswith(f"-{found.id}"):
+            return aside.unlink()
+    return remove_trash(aside)
 
 
 def remove_trash(trash: Path) -> None:

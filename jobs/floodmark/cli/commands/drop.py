@@ -151,7 +151,7 @@ def _report(name: str, everything: bool, rules: Path) -> str:
 
 def _clear(place: Home, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Finish a drop that was killed while it removed the home."""
-    from floodmark.ledger.dropping import leftover_trash, remove_trash
+    from floodmark.ledger.dropping import leftover_trash, remove_home
 
     left = leftover_trash(place)
     facts: dict[str, Any] = {"rule": place.rule, "done": not dry_run, "tables": [], "left": {}, "home": str(place.path),
@@ -163,5 +163,5 @@ def _clear(place: Home, yes: bool, dry_run: bool, as_json: bool) -> None:
     if not dry_run:
         rulechange.confirm(yes, "drop asks for confirmation before it removes tables")
         for one in left:
-            remove_trash(one)
+            remove_home(one)
     return output.print_json(facts) if as_json else output.say(f"{place.rule}: nothing is left of it")
