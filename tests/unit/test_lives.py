@@ -451,6 +451,26 @@ def test_what_others_wrote_to_since_a_drop_was_announced_stays(flow: Flow) -> No
     assert head is not None and head.dropping is None
 
 
+def test_files_that_others_put_into_a_sink_since_a_drop_was_announced_stay(flow: Flow) -> None:
+    retired(flow)
+    crashed(flow, "drop.intent.after", "drop", "counted", "--sinks", "--yes")
+    notes = Path(flow.sink(1)) / "notes.csv"
+    notes.write_text("x")
+    assert "files that are not the table's: notes.csv" in call(flow, "drop", "counted", "--sinks", "--yes", code=2)
+    found = facts(flow, "drop", "counted", "--sinks", "--leave-others", "--yes")
+    assert notes.exists() and not Path(flow.sink(0)).exists()
+    assert "notes.csv" in found["left"][f"sink/{flow.sink(1)}"]
+
+
+def test_files_that_others_put_into_a_sink_just_now_are_told(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    retired(flow)
+    notes = Path(flow.sink(1)) / "notes.csv"
+    monkeypatch.setattr(dropping, "reach", lambda *_: notes.write_text("x"))
+    said = call(flow, "drop", "counted", "--sinks", "--yes")
+    assert "not removed: sink counted_out1: its folder has files that are not the table's: notes.csv" in said
+    assert notes.exists() and not Path(flow.sink(0)).exists()
+
+
 def test_an_old_copy_of_a_home_drops_no_sink_that_another_goes_on_with(flow: Flow) -> None:
     ledger = lived(flow)
     old = flow.root / "old"

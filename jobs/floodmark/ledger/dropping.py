@@ -130,33 +130,40 @@ def check(ledger: LedgerReader, home: Home, wanted: DropPlan) -> Life:
     return announced
 
 
-def drop(ledger: Ledger, home: Home, wanted: DropPlan, others: Mapping[str, str], whole: bool) -> None:
+def drop(ledger: Ledger, home: Home, wanted: DropPlan, others: Mapping[str, str], whole: bool) -> dict[str, str]:
     """Remove the tables; with `whole` the home too, its ledger last. The caller holds the lock and has called `finish`.
 
-    Raises what `check` raises.
+    Raises what `check` raises. Returns what `finish` returns.
     """
+    left = dict[str, str]()
     announced = check(ledger, home, wanted)
     if announced.tables:
         reach(home.rule, "drop.intent.before")
         ledger.live(announced)
         reach(home.rule, "drop.intent.after")
-        finish(ledger, home, others)
+        left = finish(ledger, home, others)
     if whole:
         reach(home.rule, "drop.home.before")
         _remove_home(home, ledger.id)
+    return left
 
 
-def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> None:
+def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> dict[str, str]:
     """Take the remaining steps of an announced drop, if there is one.
 
-    A table that others have come to own since it was announced, and that is still in its place, is not removed.
+    A table that others have come to own since it was announced, or in whose folder they have put files, is not removed
+    if it is still in its place. Returns why, by the ledger's name of the table.
     """
+    left = dict[str, str]()
     if ledger.head is None or ledger.head.dropping is None:
-        return
+        return left
     for name, id_ in ledger.head.dropping.tables.items():
         one = owned(home, name, id_, ledger.head)
-        if _of_another(one, ledger, others) is None:  # files of others were looked for before it was announced
+        kept = _spared(one, ledger, others)
+        if kept is None:
             _remove(one, home.rule, ledger.id)
+        else:
+            left[name] = kept
         reach(home.rule, "drop.table.after")
     if any(TableName.parse(name).is_state for name in ledger.head.dropping.tables):
         shutil.rmtree(home.path / "state", ignore_errors=True)  # leftovers that belong to no table
@@ -164,6 +171,7 @@ def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> None:
     reach(home.rule, "drop.commit.before")
     ledger.live(Life(what="dropped"))
     reach(home.rule, "drop.commit.after")
+    return left
 
 
 def _remove(one: Owned, rule: str, ledger: str) -> None:

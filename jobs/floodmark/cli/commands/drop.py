@@ -86,14 +86,15 @@ def drop(
     rulechange.confirm(change.yes, "drop asks for confirmation before it removes tables")
     with rulechange.held_ledger(place, change.run) as ledger:
         check_droppable(ledger.begun, name)  # it may have been brought back since
-        dropping.finish(ledger, place, others)
+        kept = dropping.finish(ledger, place, others)
         wanted = _drop_plan(ledger, place, parts, others, leave_others)
         dropping.check(ledger, place, wanted)  # before sources let go of what cannot be made again
         left = release(head.rule, place, leave_others) if everything else []
-        dropping.drop(ledger, place, wanted, others, everything)
+        kept |= dropping.drop(ledger, place, wanted, others, everything)
+    facts["left"] = dict(found.skipped) | kept
     if change.as_json:
         return output.print_json(facts)
-    for why in left:
+    for why in (*left, *(f"not removed: {about_named(one, why)}" for one, why in kept.items())):
         output.say(f"{name}: {why}")
     return output.say(
         _report(name, everything, change.rules) if found.tables or everything else f"{name}: nothing was dropped"
