@@ -45,8 +45,8 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 WHOLE = {
     "sessions": (
-        """SELECT session_window.start AS start, city, count(*) AS c FROM events e JOIN cities c ON e.k = c.k
-           GROUP BY session_window(at, '20 seconds'), city""",
+        """SELECT session_window.start AS start, e.k, max(city) AS city, count(*) AS c FROM events e
+           LEFT JOIN cities c ON e.k = c.k GROUP BY session_window(at, '20 seconds'), e.k""",
         {},
     ),
     "sizes": (

@@ -71,3 +71,34 @@ def test_streams_are_joined_by_time_beside_a_lookup() -> None:
 def test_what_is_refused(sql: str, problem: str) -> None:
     with pytest.raises(SqlAt, match=problem):
         query(sql)
+
+
+GROUPED = "GROUP BY session_window(f.date, '1 hour')"
+LEFT = "FROM flights f LEFT JOIN airports a ON f.origin = a.iata"
+
+
+@pytest.mark.parametrize(
+    ("sql", "decides"),
+    [
+        (f"SELECT max(city) AS c {LEFT} {GROUPED}", False),
+        (f"SELECT max(city) AS c {LEFT} WHERE f.x > 1 {GROUPED}, f.k, f.s.k", False),
+        (f"SELECT session_window(f.date, '1 hour') AS w, f.k, max(city) AS c {LEFT} GROUP BY w, 2", False),
+        (f"SELECT max(city) AS c {LEFT} GROUP BY session_window(date, IF(f.x > 1, '1 hour', '1 day'))", False),
+        (f"SELECT max(n) AS n {LEFT.replace('airports', '(SELECT iata, 1 AS n FROM airports)')} {GROUPED}", False),
+        ("SELECT 1 AS c FROM flights LEFT JOIN airports USING (k) GROUP BY session_window(date, '1 hour'), k", False),
+        (f"SELECT max(city) AS c {LEFT} {GROUPED}, k", True),
+        (f"SELECT max(city) AS c {LEFT} {GROUPED}, upper(a.city)", True),
+        (f"SELECT session_window(f.date, '1 hour') AS w, a.k, max(city) AS c {LEFT} GROUP BY 1, 2", True),
+        (f"SELECT max(city) AS c {LEFT} WHERE city > 'a' {GROUPED}", True),
+        (f"SELECT max(city) AS c {LEFT} GROUP BY session_window(date, IF(a.x > 1, '1 hour', '1 day'))", True),
+        (f"SELECT 1 AS c {LEFT.replace('LEFT', 'INNER')} {GROUPED}", True),
+        (f"SELECT 1 AS c {LEFT.replace('LEFT', 'LEFT SEMI')} {GROUPED}", True),
+        (f"SELECT 1 AS c {LEFT.replace('LEFT', 'LEFT ANTI')} {GROUPED}", True),
+        (f"SELECT 1 AS c FROM airports a, flights f WHERE a.iata = f.origin {GROUPED}", True),
+        (f"SELECT 1 AS c FROM (SELECT f.date, a.city {LEFT}) f {GROUPED}", True),
+        (f"WITH f AS (SELECT f.date, a.city {LEFT}) SELECT 1 AS c FROM f {GROUPED}", True),
+    ],
+)  # fmt: skip
+def test_a_lookup_table_may_decide_which_rows_a_session_has(sql: str, decides: bool) -> None:
+    (session,) = query(sql).sessions
+    assert session.decided_by == ({"airports"} if decides else frozenset())

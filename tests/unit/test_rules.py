@@ -806,6 +806,36 @@ sinks: [{delta: /lake/hourly, key: [hour, o]}]
 """
 
 
+SESSIONS = """\
+rule: delays
+streams: {flights: {delta: /lake/flights, event_time: date, lateness: 5 minutes}}
+lookups: {airports: {delta: /lake/airports}}
+sql: >-
+  SELECT max(city) AS city, count(*) AS n FROM flights f LEFT JOIN airports a ON f.origin = a.iata
+  GROUP BY session_window(f.date, '1 hour'), f.origin
+sinks: [{delta: /lake/named}]
+"""
+DATED = " JOIN airports a ON f.date >= a._valid_from AND f.date < a._valid_to AND f.origin = a.iata"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("LEFT JOIN airports a ON", "LEFT JOIN airports a ON f.x > a.x AND"),
+        ("LEFT JOIN airports a ON f.origin = a.iata\n", f"{DATED}\n"),
+        (" LEFT JOIN", " JOIN"),
+    ],
+)
+def test_sessions_that_no_newer_version_of_a_lookup_table_changes(load: Load, old: str, new: str) -> None:
+    """By the event time alone a row has its match in a table's history; a rebuilt rule has one epoch."""
+    text = SESSIONS.replace(old, new)
+    if DATED in new:
+        text = text.replace("/lake/airports}", "/lake/airports, history: true}")
+    if new == " JOIN":
+        text += "rebuild: true\nepoch: none\n"
+    assert load(text).query.stateful
+
+
 @pytest.mark.parametrize("text", [TOP, LOOKUP, DISTINCT, AMEND])
 def test_rules_with_later_state(load: Load, text: str) -> None:
     assert load(text).query.stateful is (text is not LOOKUP)
@@ -829,6 +859,15 @@ def test_rules_with_later_state(load: Load, text: str) -> None:
         (LOOKUP, "/lake/named", "/lake/airports", "expected another address than that of lookup airports"),
         (LOOKUP, "airports}}", "airports, histroy: true}}", "unknown key 'histroy': did you mean 'history'?"),
         (LOOKUP, "{airports: {", "{a-b: {", "expected lookup names of letters, digits and _"),
+        (SESSIONS, " LEFT JOIN", " JOIN", "sql: session_window over lookup table airports: expected sessions that no"),
+        (SESSIONS, ", f.origin", ", city", "sql: session_window over lookup table airports: expected sessions that no"),
+        (
+            SESSIONS,
+            "LEFT JOIN airports a ON f.origin = a.iata",
+            DATED,
+            "sql: session_window over lookup table airports",
+        ),
+        (SESSIONS, "LEFT", "", "Join airports in a second rule, and build sessions over its sink"),
         (AMEND, "[hour, o]", "[hour]", "expected `key: [hour, o]`, the window and every column of the GROUP BY, found"),
         (AMEND, "window.end AS hour, ", "", "add window.start"),
         (AMEND, "7 days", "-1 day", "late.amend: expected"),

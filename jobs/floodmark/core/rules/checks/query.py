@@ -31,6 +31,7 @@ def check_sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     for name in rule.lookups:
         if name not in query.lookups:
             yield ("lookups", name), f"expected a lookup table that the SQL reads, found {name}: read it or remove it"
+    yield from _sessions(rule, query)
     yield from _unbounded(rule, query)
     yield from _windows(rule, query)
     yield from _amending(rule)
@@ -54,6 +55,22 @@ def _needless(rule: Rule) -> Iterator[Problem]:
         yield (
             ("streams", name, "idle_after"),
             "expected a window or a JOIN in the SQL: nothing else waits for the watermark",
+        )
+
+
+def _sessions(rule: Rule, query: Query) -> Iterator[Problem]:
+    """Report lookup tables that decide which rows a session has: by a newer version, rows of sessions that were written
+    would be in others. The match of a row with a table's history hangs on its event time alone."""
+    dated = {"_valid_from", "_valid_to"} <= query.identifiers
+    decided = sorted(frozenset().union(*(group.decided_by for group in query.sessions)))
+    name = next((name for name in decided if not (dated and rule.lookups[name].history)), None)
+    if name is not None and not rule.rebuild:
+        yield (
+            ("sql",),
+            f"session_window over lookup table {name}: expected sessions that no lookup table decides. Each epoch may "
+            f"read another version of {name}, by which a row is counted in two sessions, or in none. Join {name} in a "
+            "second rule, and build sessions over its sink. Or write LEFT JOIN in the SELECT of the session_window, "
+            "and in its WHERE and GROUP BY only columns of streams, with the stream's name (s.k)",
         )
 
 

@@ -8,6 +8,7 @@ from typing import Self
 
 from sqlglot import exp
 
+from floodmark.core.sql.forms.lookupjoins import deciding
 from floodmark.core.sql.forms.over import Back
 from floodmark.core.sql.forms.window import streams_of, window_called
 from floodmark.core.sql.tree.columns import names_column
@@ -26,7 +27,7 @@ class Group:
     prefix, start, listed, end: offsets into the text of the end of the WITH clause, the start of the SELECT, and the
     ends of its list and GROUP BY. having: the span of the HAVING condition; None without one. streams: those that it
     reads; direct: it reads one, and nothing else. keys: the grouping columns besides the window; None unless it is
-    direct and groups by plain columns.
+    direct and groups by plain columns. decided_by: the lookup tables that may decide which rows a window has.
     """
 
     number: int
@@ -39,6 +40,7 @@ class Group:
     streams: frozenset[str]
     direct: bool
     keys: tuple[str, ...] | None
+    decided_by: frozenset[str]
 
     @property
     def specs(self) -> tuple[Spec, ...]:
@@ -238,6 +240,7 @@ def cut_group(words: Sequence[Word], grouped: Select, spec: GroupSpec) -> Group:
         frozenset().union(*(streams_of(source) for source in grouped.sources)),
         direct,
         _keys(grouped) if direct else None,
+        deciding(grouped),
     )
 
 

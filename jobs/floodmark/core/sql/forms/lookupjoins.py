@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from sqlglot import exp
+
 from floodmark.core.sql.forms.joins import Joined, merged, side_of, using
+from floodmark.core.sql.forms.window import listed_as, lookups_of, streams_of, window_called
 from floodmark.core.sql.tree.columns import Fields
 from floodmark.core.sql.tree.shape import Read, Select, Shape
 from floodmark.errors import SqlAt
@@ -39,3 +42,34 @@ def beside(joined: Joined, looked_up: Sequence[Read]) -> Joined:
     for name in (name for read in looked_up for name in using(read.join)):
         columns = merged(columns, name)
     return replace(joined, columns=tuple(columns))
+
+
+def deciding(grouped: Select) -> frozenset[str]:
+    """The lookup tables that may decide which rows a SELECT with a GROUP BY has, or in which groups they are.
+
+    A LEFT JOIN keeps every row, so its table decides nothing if WHERE and GROUP BY name only columns of streams.
+    """
+    beside = [read for read in grouped.reads if not streams_of(read.source) and side_of(read.join) == "left"]
+    others = [read for read in grouped.reads if read not in beside]
+    shared = {name for read in grouped.reads for name in using(read.join)}
+    own = {read.alias for read in others if read.alias}
+    named = all(_is_of(own, shared, column) for column in _deciding_columns(grouped))
+    return frozenset().union(*(lookups_of(read.source) for read in (others if named else grouped.reads)))
+
+
+def _deciding_columns(grouped: Select) -> Iterator[exp.Column]:
+    """The columns in WHERE and GROUP BY, without the event time in a window call."""
+    where = grouped.node.args.get("where")
+    if where is not None:
+        yield from where.find_all(exp.Column)
+    for item in grouped.node.args["group"].expressions:
+        call = window_called(grouped, item)
+        listed = listed_as(grouped, item) if isinstance(item, exp.Literal) else item
+        for node in call.expressions[1:] if call is not None else [listed or item]:
+            yield from node.find_all(exp.Column)
+
+
+def _is_of(relations: set[str], shared: set[str], column: exp.Column) -> bool:
+    """Whether the text shows that a column is of one of these relations, or one that USING has joined."""
+    first, *fields = (part.name.lower() for part in column.parts)
+    return first in relations if fields else first in shared

@@ -247,6 +247,14 @@ def streams_of(source: Source) -> set[str]:
     return set().union(*(streams_of(one) for one in below))
 
 
+def lookups_of(source: Source) -> set[str]:
+    """The lookup tables that `source` reads, as declared."""
+    if isinstance(source, Stream | Lookup):
+        return {source.name} if isinstance(source, Lookup) else set()
+    below = source.branches if isinstance(source, Union) else source.sources
+    return set().union(*(lookups_of(one) for one in below))
+
+
 def _check_names(shape: Shape, select: Select, name: str, columns: Columns) -> None:
     """Refuse other columns with the window's name, by which the closing condition refers to its end."""
     if any(isinstance(column, Named) and column.name == name for column in columns):
