@@ -69,7 +69,7 @@ class Landed(DeltaSource):
     def table(self) -> DeltaTable:
         found = self.landing()
         if found is None:
-            raise self._lost()
+            raise _lost(self)
         return found
 
     @property
@@ -106,16 +106,6 @@ class Landed(DeltaSource):
         """For upkeep. `read`: the offset up to which nothing reads its rows any more; None: unknown, so all stay."""
         folded = FIRST if read is None else DeltaOffset.parse(read).version
         return LandedTable(self.name, self.address, self.app, keep_us, folded)
-
-    def _lost(self) -> HistoryGone:
-        return HistoryGone(
-            about(
-                f"stream {self.name}",
-                self.address,
-                "expected its landing, to which its rows were copied, found no table. Restore it, or start over with "
-                "`floodmark reset`, which lands what the source still has",
-            )
-        )
 
     @contextmanager
     def of_source(self) -> Iterator[None]:
@@ -184,18 +174,11 @@ class Landed(DeltaSource):
         if not self.inner.news(table.metadata().configuration[START], source):
             return self._at(table, FIRST)
         reached = None
-        for version, end in self._ends():
+        for version, end in _ends(self.address):
             if self.inner.news(end, source):
                 break
             reached = self._at(table, version + 1)
         return reached
-
-    def _ends(self) -> Iterator[tuple[int, str]]:
-        """The version of each chunk and where it ends in the source, from the newest on, as far as the log has them."""
-        for entry in tablelog.commit_infos(self.address):
-            said = tables.metadata_of(entry)
-            if said and "since" in said:
-                yield int(entry["version"]), str(said["end"])
 
     def describe(self, line: str) -> str:
         return f"landing, {super().describe(line)}"
@@ -319,6 +302,14 @@ class Landed(DeltaSource):
         return self.inner.typed(spark) if self.landing() is None else super().whole(spark)
 
 
+def _lost(landed: Landed) -> HistoryGone:
+    problem = (
+        "expected its landing, to which its rows were copied, found no table. Restore it, or start over with "
+        "`floodmark reset`, which lands what the source still has"
+    )
+    return HistoryGone(about(f"stream {landed.name}", landed.address, problem))
+
+
 def _another_kind(landed: Landed, kind: str) -> HistoryGone:
     problem = (
         f"expected the kind of source from which its landing was copied ({kind}), found {landed.stream_of.kind}, to "
@@ -326,6 +317,14 @@ def _another_kind(landed: Landed, kind: str) -> HistoryGone:
         "landing, with its rows, out of the home, and start over with `floodmark reset`"
     )
     return HistoryGone(about(f"stream {landed.name}", landed.address, problem))
+
+
+def _ends(address: str) -> Iterator[tuple[int, str]]:
+    """The version of each chunk and where it ends in the source, from the newest on, as far as the log has them."""
+    for entry in tablelog.commit_infos(address):
+        said = tables.metadata_of(entry)
+        if said and "since" in said:
+            yield int(entry["version"]), str(said["end"])
 
 
 def _source_end(line: str | None) -> str | None:
