@@ -6,6 +6,7 @@ import pytest
 
 from floodmark.core.rules.sinks.partitionvalues import bytes_in_path, long_name, unfit, which
 from floodmark.core.rules.sinks.sinkcolumns import SinkColumns
+from floodmark.spark.rule.checks.partitionvalues import SHOWN, shown_value
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,8 @@ def test_empty_text_is_refused_only_where_the_key_tells_it_from_null() -> None:
 def test_a_process_with_names_in_ascii_only_takes_no_other_text() -> None:
     more = {one.why for one in unfit("k", "string", any_name=False)} - {one.why for one in unfit("k", "string")}
     assert more == {"this process names files in ASCII only: start it with LC_ALL=C.UTF-8"}
+
+
+def test_a_long_value_is_shown_by_its_start_in_whole_quotes() -> None:
+    assert shown_value("a'b") == '"a\'b"'
+    assert shown_value("é" * 200) == f"'{'é' * SHOWN}'... (400 bytes)"

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from floodmark.connectors.ports.target import Operation
 
 _TYPES = dict(zip(ASIDE, ("string", "long", "long", "long", "long", "timestamp"), strict=True))
+FORGOTTEN = (
+    ": if `floodmark forget` has removed them (`floodmark epochs RULE` lists it), fill the target anew by a "
+    "reset or `floodmark backfill --all`"
+)
 _OLDER = "-until-"  # then a number
 Ids = Collection[tuple[int, int]]  # rows, each by its portion's row of the ledger, and its number in the portion
 
@@ -121,7 +125,7 @@ class Aside:
         there = {one: place for place, one in enumerate(one for part in parts for one in _ids_in(part))}
         if len(there) != len(ids):
             problem = f"expected {len(ids)} rows that it refused at {self.folder}, found {len(there)}"
-            raise HistoryGone(about_sink(self._address, f"{problem}: restore the home"))
+            raise HistoryGone(about_sink(self._address, f"{problem}{FORGOTTEN}; else restore the home"))
         now = (self._as_now(part, columns) for part in parts)
         yield from pa.concat_tables(now, promote_options="default").take([there[one] for one in ids]).to_batches()
 

@@ -52,8 +52,7 @@ class _Check:
         if not rows:
             return
         wrong = self._unfit[one["place"]]
-        value = repr(one["value"])
-        shown = value if len(value) <= SHOWN else f"{value[: SHOWN - 3]}..."
+        shown = shown_value(one["value"])
         raise InputFault(
             f"rule {rule}, sink {self._sink.label}: partition_by: expected values that are possible in a directory "
             f"name, found {rows} {'row' if rows == 1 else 'rows'} with others, such as {wrong.column} = {shown}: "
@@ -61,6 +60,13 @@ class _Check:
             "another value in the SQL (nullif, left, sha2, a CASE), exclude such rows with the sink's `where`, or "
             "with an expectation on the results (`on_fail: drop`): the rule then continues where it stopped"
         )
+
+
+def shown_value(value: str) -> str:
+    """A value in quotes; a long one by its start, with the number of its bytes."""
+    if len(value) <= SHOWN:
+        return repr(value)
+    return f"{value[:SHOWN]!r}... ({len(value.encode(errors='surrogatepass'))} bytes)"
 
 
 def _checks(plan: Plan, session: SparkSession) -> Iterator[_Check]:
