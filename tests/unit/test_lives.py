@@ -559,6 +559,27 @@ def test_another_home_at_the_target_of_a_link_stays(flow: Flow) -> None:
     assert (disk / "ledger").is_dir() and not list(flow.home.glob(f"{dropping.TRASH}*"))
 
 
+def test_state_that_cannot_be_removed_is_named_and_the_drop_goes_on_once_it_can(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retired(flow)
+    left = flow.place.path / "state" / "of nobody"
+    left.mkdir(parents=True, exist_ok=True)
+    plain = shutil.rmtree
+
+    def rmtree(path: Path, *how: Any, **more: Any) -> None:
+        if path == left.parent:
+            raise PermissionError(errno.EACCES, "Permission denied", str(left))
+        plain(path, *how, **more)
+
+    monkeypatch.setattr(dropping.shutil, "rmtree", rmtree)
+    said = call(flow, "drop", "counted", "--state", "--yes", code=1)
+    assert f"{left} cannot be removed: Permission denied" in said.replace("\n", "") and left.exists(), said
+    monkeypatch.undo()
+    call(flow, "drop", "counted", "--state", "--yes")
+    assert not left.parent.exists()
+
+
 def test_a_folder_that_cannot_be_moved_is_refused_before_anything_is_announced(
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -166,8 +166,8 @@ def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> dict[str, s
             left[name] = kept
         reach(home.rule, "drop.table.after")
     if any(TableName.parse(name).is_state for name in ledger.head.dropping.tables):
-        shutil.rmtree(home.path / "state", ignore_errors=True)  # leftovers that belong to no table
-        shutil.rmtree(home.checkpoints, ignore_errors=True)
+        remove_leftovers(home.path / "state", GOES_ON)  # they belong to no table
+        remove_leftovers(home.checkpoints, GOES_ON)
     reach(home.rule, "drop.commit.before")
     ledger.live(Life(what="dropped"))
     reach(home.rule, "drop.commit.after")
@@ -262,6 +262,16 @@ def remove_trash(trash: Path) -> None:
     if trash.exists():
         shutil.rmtree(trash.resolve())
     return trash.unlink()
+
+
+def remove_leftovers(folder: Path, goes_on: str) -> None:
+    """Remove a folder, if it is there. Raises RunFailed with what cannot be removed; goes_on: what to do then."""
+    try:
+        if folder.exists() or folder.is_symlink():
+            remove_trash(folder)
+    except OSError as fault:
+        problem = f"{fault.filename or folder} cannot be removed: {fault.strerror or fault}"
+        raise RunFailed(f"{problem}. Give the right to it, or remove it by hand; then {goes_on}") from fault
 
 
 def leftover_trash(home: Home) -> list[Path]:

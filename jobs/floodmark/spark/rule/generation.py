@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -37,7 +36,7 @@ from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import HistoryGone, LedgerBroken, Refused, SqlRefused, TableBroken
 from floodmark.ledger.delta import tablelog
 from floodmark.ledger.delta.damage import log_faults
-from floodmark.ledger.dropping import address_of
+from floodmark.ledger.dropping import address_of, remove_leftovers
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.fold.fold import Fold
@@ -204,7 +203,7 @@ def make_tables(
     """Create all tables of a generation that has not started; its state tables are recreated."""
     found = sites_of(plan, home, ledger, generation, token, known)
     for site in found.state.values():
-        shutil.rmtree(Path(site.address), ignore_errors=True)
+        remove_leftovers(Path(site.address), "run again")  # what stays would be taken for new state
     quarantine = quarantine_schema(plan.fold.shape)
     steps = [partial(make_state, session, plan, name, site, ledger) for name, site in found.state.items()]
     steps += [partial(tablesink.create, session, site.address, quarantine, ledger) for site in (found.late, found.dead)]
