@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from psycopg import OperationalError
 from support.postgres import Server, started
 
 from floodmark.connectors.ports import connections
+from floodmark.connectors.sources.postgres import copying
 from floodmark.connectors.sources.postgres.kind import SOURCE
+from floodmark.connectors.sources.postgres.server import waiting
+from floodmark.connectors.sources.postgres.server.database import Database, settings_of
 from floodmark.core.rules.rule import EpochLimits, Stream
-from floodmark.errors import HistoryGone, Refused
+from floodmark.errors import HistoryGone, Refused, RunFailed
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +42,31 @@ def table(server: Server, place: Path) -> Iterator[str]:
     for (one,) in server.ask("SELECT pubname FROM pg_publication"):
         server.run(f"DROP PUBLICATION {one}")
     server.run(f"DROP TABLE IF EXISTS {name} CASCADE")
+
+
+@pytest.mark.timeout(60)  # without the mend it waits for ever
+def test_a_server_that_hangs_while_it_sends_rows_is_not_waited_for(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in {"LOOK_EVERY": 0.2, "HANGS_AFTER": 0.1, "WAIT": 1}.items():
+        monkeypatch.setattr(waiting, name, seconds)
+    database = Database("shop", settings_of(connections.connection("shop")))
+    rows = "COPY (SELECT repeat('x', 9999) FROM generate_series(1, 9999)) TO STDOUT"
+    with database.connected() as asked:
+        sent = copying._sent(asked, rows)
+        assert len(next(sent)) == 10_000
+        with server.stopped(), pytest.raises(OperationalError, match="the server has not answered for"):
+            list(sent)
+
+
+def test_all_rows_of_a_copy_come_whatever_the_waits_between_them(server: Server) -> None:
+    database = Database("shop", settings_of(connections.connection("shop")))
+    with database.connected() as asked:
+        slowly = "COPY (SELECT n, pg_sleep(0.01) FROM generate_series(1, 50) n) TO STDOUT"
+        assert [int(bytes(row).split()[0]) for row in copying._sent(asked, slowly)] == [*range(1, 51)]
+        assert asked.execute("SELECT 1").fetchone() == (1,), "the session can be used on"
+    with pytest.raises(RunFailed, match="division by zero"), database.connected() as asked:
+        list(copying._sent(asked, "COPY (SELECT 1 / (5 - n) FROM generate_series(1, 9) n) TO STDOUT"))
 
 
 def source_of(place: Path, table: str, start: Literal["earliest", "latest"] = "earliest", **more: Any) -> Any:

@@ -23,10 +23,11 @@ from floodmark.errors import RunFailed
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg.abc import PQGen
 
 PORTION = 4 << 20  # bytes of CSV at a time
 ROWS = 5_000  # changes at a time
-_END = -1
+_END, _NOTHING_YET = -1, 0
 _SIGNATURE, _HEADER = b"PGCOPY\n\xff\r\n\0", 19
 _ONE_FIELD = 6  # bytes before the value: how many fields, and its size
 
@@ -78,16 +79,31 @@ def copied(
 
 
 def _sent(connection: psycopg.Connection[Any], command: str) -> Iterator[memoryview]:
-    """What the server sends for a COPY, row by row."""
+    """What the server sends for a COPY, row by row. Its session waits, and so not for a server that hangs."""
+    from psycopg import generators
+
     pgconn = connection.pgconn
-    _check(pgconn.exec_(command.encode()), "COPY_OUT")
+    pgconn.send_query(command.encode())
+    _check(connection.wait(generators.execute(pgconn))[-1], "COPY_OUT")
     while True:
-        count, row = pgconn.get_copy_data(0)
+        count, row = pgconn.get_copy_data(1)
         if count == _END:
             break
-        yield row
-    while (result := pgconn.get_result()) is not None:
+        if count == _NOTHING_YET:
+            connection.wait(_more(pgconn))
+        else:
+            yield row
+    for result in connection.wait(generators.fetch_many(pgconn)):
         _check(result, "COMMAND_OK")
+
+
+def _more(pgconn: Any) -> PQGen[None]:
+    """The driver's steps until the server has sent more."""
+    from psycopg.waiting import Wait
+
+    while not (yield Wait.R):
+        pass
+    pgconn.consume_input()
 
 
 def _check(result: Any, status: str) -> None:
