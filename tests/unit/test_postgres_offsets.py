@@ -23,8 +23,13 @@ from floodmark.connectors.sources.postgres.offsets import (
 from floodmark.connectors.sources.postgres.options import WrittenPostgres
 from floodmark.connectors.sources.postgres.queries import Reading, page_ranges, snapshot_parts
 from floodmark.connectors.sources.postgres.server.catalog import MADE, Published, Table
-from floodmark.connectors.sources.postgres.server.checking import check_old_rows, check_published
+from floodmark.connectors.sources.postgres.server.checking import (
+    check_old_rows,
+    check_published,
+    check_slot,
+)
 from floodmark.connectors.sources.postgres.server.database import settings_of
+from floodmark.connectors.sources.postgres.server.slots import State
 from floodmark.core.application.connections import connection_of
 from floodmark.core.text.ddl import columns_of
 from floodmark.errors import HistoryGone, Refused
@@ -167,6 +172,21 @@ def test_deletes_that_lose_their_values_are_refused() -> None:
         check_old_rows("stream s", TABLE, full, keys, MADE.kinds)
     with pytest.raises(HistoryGone, match=r"FULL of .* and of each of its partitions"):
         check_old_rows("stream s", replace(TABLE, kind="p"), full, keys, MADE.kinds)
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        (None, "max_slot_wal_keep_size"),
+        ("wal_removed", "max_slot_wal_keep_size"),
+        ("idle_timeout", "idle_replication_slot_timeout"),
+        ("rows_removed", "because rows_removed"),
+    ],
+)
+def test_a_lost_slot_is_named_with_its_cause(why: str | None, said: str) -> None:
+    lost = State("pgoutput", "shop", 5, "lost", None, -1, why)
+    with pytest.raises(HistoryGone, match=f"slot p is lost, .*{said}"):
+        check_slot("stream s", "p", lost, TABLE, 5)
 
 
 def test_names_are_quoted() -> None:

@@ -102,6 +102,13 @@ def check_old_rows(about: str, of: Table, had: Form, found: Form, kinds: Collect
     )
 
 
+_LOST = {
+    "wal_removed": "more log waited than max_slot_wal_keep_size allows",
+    "idle_timeout": "nobody read it for longer than idle_replication_slot_timeout allows",
+    "wal_level_insufficient": "wal_level was below logical",
+}
+
+
 def check_slot(about: str, slot: str, found: State | None, of: Table, lsn: int) -> None:
     """Raise HistoryGone unless the slot has all changes from `lsn` on."""
     since = lsn_text(lsn)
@@ -113,8 +120,8 @@ def check_slot(about: str, slot: str, found: State | None, of: Table, lsn: int) 
     if found.wal_status == "lost":
         raise HistoryGone(
             f"{about}: expected the changes of {of.title} from LSN {since} on, found that the server has removed them: "
-            f"replication slot {slot} is lost, because more log waited than max_slot_wal_keep_size allows. {RESET}, "
-            "raise that setting, and run the rule more often"
+            f"replication slot {slot} is lost, because {_LOST.get(found.why or 'wal_removed', found.why)}. {RESET}, "
+            "correct that setting, and run the rule more often"
         )
     if (found.plugin, found.database) != ("pgoutput", of.database):
         raise Refused(

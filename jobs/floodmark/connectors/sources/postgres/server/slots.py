@@ -25,8 +25,8 @@ EVERY = 0.1
 MOST = (1 << 63) - 1
 _STATE = """
 SELECT plugin::text, database::text, (confirmed_flush_lsn - '0/0')::bigint, wal_status, safe_wal_size,
-  pg_size_bytes(current_setting('max_slot_wal_keep_size'))
-FROM pg_replication_slots WHERE slot_name = %s"""
+  pg_size_bytes(current_setting('max_slot_wal_keep_size')), to_jsonb(s) ->> 'invalidation_reason'
+FROM pg_replication_slots s WHERE slot_name = %s"""
 _NOW = """
 SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
   - '0/0')::bigint"""
@@ -48,7 +48,8 @@ _LONG = "('x' || encode(substr(data, %s, 8), 'hex'))::bit(64)::bigint"
 
 @dataclass(frozen=True)
 class State:
-    """confirmed: what lies before it is not sent again. safe: bytes until the server may remove what is needed."""
+    """confirmed: what lies before it is not sent again. safe: bytes until the server may remove what is needed.
+    why: the server's word for why the slot is lost; None before PostgreSQL 17."""
 
     plugin: str
     database: str
@@ -56,6 +57,7 @@ class State:
     wal_status: str | None
     safe: int | None
     most: int
+    why: str | None = None
 
 
 @dataclass(frozen=True)
