@@ -84,6 +84,33 @@ def test_of_sessions_only_those_that_are_open(
     assert certificate.tables["state/events"].rewrites == 2
 
 
+PAIRED = """
+SELECT session_window.start AS start, k, count(*) AS c FROM (SELECT a.at, a.k FROM events a JOIN
+(SELECT at, k, n FROM events) b ON a.k = b.k AND a.at = b.at AND a.n < b.n) GROUP BY session_window(at, '20 seconds'), k
+"""
+COUNTED = """
+SELECT session_window.start AS start, k, count(*) - 1 AS c FROM (SELECT *, count(*) OVER (PARTITION BY k, at) AS of
+FROM events) WHERE of > 1 GROUP BY session_window(at, '20 seconds'), k
+"""
+
+
+@pytest.mark.parametrize("sql", [PAIRED, pytest.param(COUNTED, marks=pytest.mark.prove)])
+def test_rows_that_are_in_no_session_yet_stay(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path, sql: str
+) -> None:
+    """The first session of all has started later than a row whose partner is yet to come."""
+    monkeypatch.setattr(cleanup, "MAX_FILES", 1)
+    flow = Flow(place, sql=sql, sinks=1, stream={"lateness": "100 seconds"})
+    flow.arrive([event(-100, "z", n=0), event(10, "a", n=0), event(100, "b", n=0), event(100, "b", n=1)])
+    run(spark, flow)
+    assert {row["k"] for row in rows_of(flow.place.state(1, "events"))} == {"a", "b"}
+    flow.arrive([event(10, "a", n=1)])
+    run(spark, flow)
+    flow.arrive([event(900, "z", n=0)])
+    run(spark, flow)
+    assert sorted((row["k"], row["c"]) for row in rows_of(flow.sink())) == [("a", 1), ("b", 1)]
+
+
 OF_ALL_TYPES = """
 from datetime import date, datetime
 from decimal import Decimal

@@ -46,8 +46,15 @@ def _of_sessions(
             view = f"{HIDDEN}open{i}"
             put_view(session.sql(group.open_since(query.sql, watermark, instant)), view)
             latest = instant(watermark, f"min({HIDDEN}since)")
-            all_since = f"{time} >= (SELECT coalesce(min({HIDDEN}since), {latest}) FROM {view})"  # noqa: S608 - ours
-            yield all_since if group.keys is None else _of_own(view, group.keys, time)
+            yield _all_since(view, time, latest) if group.keys is None else _of_own(view, group.keys, time)
+
+
+def _all_since(view: str, time: str, latest: str) -> str:
+    """Condition: rows from the start of the oldest open session on, and those from the watermark on.
+
+    A row may come into no session before another one comes, such as its partner in a join on equal event times.
+    """
+    return f"{time} >= (SELECT least({latest}, min({HIDDEN}since)) FROM {view})"  # noqa: S608 - ours
 
 
 def _of_lasts(
