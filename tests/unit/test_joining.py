@@ -18,7 +18,7 @@ from support.aged import age
 from support.flow import rows_of
 
 from floodmark.errors import TableBroken
-from floodmark.ledger.delta import joining
+from floodmark.ledger.delta import damage, joining
 
 JAVA = "_-!.~'()*,;:$&+=@/[]"  # beside letters and digits, of any script: what Spark leaves as it is in a log
 
@@ -102,7 +102,7 @@ def test_log_entries_keep_their_times_before_and_after_files_are_joined(
     joining.compact(str(address))
     assert seen == [before]
     assert before.items() <= times(address).items()
-    assert not (address / joining.HELD).exists()
+    assert not (address / damage.HELD).exists()
 
 
 def test_after_a_kill_the_log_has_its_entries_and_their_times_again(
@@ -113,9 +113,37 @@ def test_after_a_kill_the_log_has_its_entries_and_their_times_again(
     watched(monkeypatch, lambda: shutil.copytree(address, copy), after=True)
     joining.compact(str(address))
     assert len(times(copy)) < len(before)
-    joining.restore_log(copy)
+    damage.restore_log(copy)
     assert before.items() <= times(copy).items()
-    assert not (copy / joining.HELD).exists()
+    assert not (copy / damage.HELD).exists()
+
+
+def test_a_log_whose_newest_held_entry_was_cleaned_up_since_gets_the_others_back(tmp_path: Path) -> None:
+    address = tmp_path / "t"
+    for n in range(4):
+        write_deltalake(address, pa.table({"n": [n]}), mode="append")
+    before, log = times(address), address / "_delta_log"
+    shutil.copytree(log, address / damage.HELD)
+    (address / damage.HELD / f"{3:020}.json").unlink()
+    DeltaTable(address).create_checkpoint()
+    for version in (0, 2):
+        (log / f"{version:020}.json").unlink()
+    damage.restore_log(address)
+    assert times(address) == before
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_held_entries_of_a_table_that_was_put_back_and_written_to_are_not_put_back(tmp_path: Path, cut: bool) -> None:
+    address = tmp_path / "t"
+    old_table(address)
+    log = address / "_delta_log"
+    shutil.copytree(log, address / damage.HELD)
+    (log / f"{2:020}.json").write_bytes((log / f"{1:020}.json").read_bytes())
+    (log / f"{0:020}.json").unlink()
+    if cut:
+        (log / f"{1:020}.json").unlink()
+    damage.restore_log(address)
+    assert not (log / f"{0:020}.json").exists() and not (address / damage.HELD).exists()
 
 
 def without_hard_links(monkeypatch: pytest.MonkeyPatch, at_rename: Callable[[Path], None]) -> None:
@@ -152,9 +180,9 @@ def test_what_a_kill_leaves_of_a_copy_is_not_put_back(tmp_path: Path, monkeypatc
     without_hard_links(monkeypatch, killed)
     with pytest.raises(KeyboardInterrupt):
         joining.compact(str(address))
-    (address / joining.HELD / f".{0:020}.json.new").write_text("{half")
-    joining.restore_log(address)
-    assert not [*(address / "_delta_log").glob(".*.new")] and not (address / joining.HELD).exists()
+    (address / damage.HELD / f".{0:020}.json.new").write_text("{half")
+    damage.restore_log(address)
+    assert not [*(address / "_delta_log").glob(".*.new")] and not (address / damage.HELD).exists()
     assert len(rows_of(str(address))) == 3
 
 
@@ -166,7 +194,7 @@ def test_held_entries_of_another_log_are_not_put_back(tmp_path: Path) -> None:
     address = tmp_path / "t"
     old_table(address)
     log = address / "_delta_log"
-    shutil.copytree(log, address / joining.HELD)
+    shutil.copytree(log, address / damage.HELD)
     (log / f"{2:020}.json").unlink()
-    joining.restore_log(address)
+    damage.restore_log(address)
     assert not (log / f"{2:020}.json").exists()

@@ -27,14 +27,15 @@ from typer.testing import CliRunner
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
 from floodmark.connectors.delta.offsets import DeltaOffset
+from floodmark.connectors.preflight import restore_logs
 from floodmark.core.lifecycle.cleanup import CHECKPOINT_AFTER
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import FORMAT, Commit, Counts, Pinned, Seal
 from floodmark.core.protocol.recovery import app_id
 from floodmark.errors import RunFailed
 from floodmark.ledger import maintenance
-from floodmark.ledger.delta import datafiles, joining, tables
-from floodmark.ledger.delta.damage import HINT, file_damage
+from floodmark.ledger.delta import datafiles, tables
+from floodmark.ledger.delta.damage import HELD, HINT, file_damage
 from floodmark.ledger.holder import owner_file
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.locking import held
@@ -408,10 +409,24 @@ def test_log_entries_that_a_killed_upkeep_held_come_back_first(flow: Flow) -> No
     reading(flow, 0)
     root = Path(flow.sink())
     DeltaTable(root).create_checkpoint()
-    shutil.copytree(root / "_delta_log", root / joining.HELD)
+    shutil.copytree(root / "_delta_log", root / HELD)
     (root / "_delta_log" / f"{1:020}.json").unlink()
     maintain(flow)
-    assert entries(flow.sink())[:2] == [0, 1] and not (root / joining.HELD).exists()
+    assert entries(flow.sink())[:2] == [0, 1] and not (root / HELD).exists()
+
+
+def test_a_run_puts_log_entries_back_too_unless_somebody_works_on_them(flow: Flow) -> None:
+    reading(flow, 0)
+    head, root = flow.ledger().head, Path(flow.sink())
+    assert head is not None
+    DeltaTable(root).create_checkpoint()
+    shutil.copytree(root / "_delta_log", root / HELD)
+    (root / "_delta_log" / f"{1:020}.json").unlink()
+    with held(flow.place.lock, "upkeep"):
+        restore_logs(flow.place, head)
+    assert 1 not in entries(flow.sink())
+    restore_logs(flow.place, head)
+    assert entries(flow.sink())[:2] == [0, 1] and not (root / HELD).exists()
 
 
 def test_a_checkpoint_that_lacks_a_part_stands_for_nothing(flow: Flow) -> None:

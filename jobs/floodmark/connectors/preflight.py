@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from floodmark.connectors.columns import check_columns, check_names, differing
@@ -23,9 +24,10 @@ from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.sinkcolumns import STAMPS
 from floodmark.core.text.addresses import FILES, location, same_address, within
 from floodmark.core.text.tablenames import about_sink, last_part
-from floodmark.errors import HistoryGone, NotOwned, SqlRefused, WrongColumn
+from floodmark.errors import Busy, HistoryGone, NotOwned, SqlRefused, WrongColumn
+from floodmark.ledger import locking
 from floodmark.ledger.delta import tables
-from floodmark.ledger.delta.damage import repair_log
+from floodmark.ledger.delta.damage import is_held, repair_log, restore_log
 from floodmark.ledger.holder import holder_pid
 from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader
@@ -42,6 +44,7 @@ def check_without_jvm(rule: Rule, root: Path) -> None:
     ledger = LedgerReader.load(home.ledger)
     check_living(ledger.head if ledger else None, rule.rule)
     if ledger is not None and ledger.head is not None and holder_pid(home.lock) is None:
+        restore_logs(home, ledger.head)
         repair_sinks(ledger.id, ledger.head)
     check_tables(rule, home, ledger.id if ledger else None)
     if ledger is None or ledger.head is None:
@@ -99,6 +102,15 @@ def check_outside_home(rule: Rule, root: Path) -> None:
                     "name another place for the sink, or another home",
                 )
             )
+
+
+def restore_logs(home: Home, head: Head) -> None:
+    """Put back log entries of sinks that an upkeep which was killed has left out, if nobody works on them by now."""
+    held = [root for root in map(Path, places_of(head).values()) if is_held(root)]
+    if held:
+        with suppress(Busy), locking.held(home.lock, "restore-logs"):
+            for root in held:
+                restore_log(root)
 
 
 def repair_sinks(ledger: str, head: Head) -> None:

@@ -46,7 +46,7 @@ from floodmark.core.text.addresses import identity
 from floodmark.core.text.tablenames import about_named, about_table, table_label
 from floodmark.errors import Busy, Refused, TableBroken
 from floodmark.ledger.delta import datafiles, joining, tablelog, tables
-from floodmark.ledger.delta.damage import HINT, file_damage, listed, log_faults, unreadable_checkpoint
+from floodmark.ledger.delta.damage import HINT, file_damage, listed, log_faults, restore_log, unreadable_checkpoint
 from floodmark.ledger.dropping import OF_OBJECTS, Owned, is_of_a_table, not_ours, owned
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
@@ -130,7 +130,7 @@ class Maintenance:
         rule = home.rule
         reach(rule, "maintain.before")
         for one in _known(ledger.begun, home):
-            joining.restore_log(Path(one.address))
+            restore_log(Path(one.address))
         due = self.pending(ledger, home)[0]
         _check_story(ledger, due)
         for work in due:

@@ -7,7 +7,9 @@ them: a damaged one of these can be removed if the entries exist.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +22,8 @@ from uuid import uuid4
 
 from floodmark.ledger.delta.hadoopsums import fits
 
+HELD = "_floodmark_log"  # a folder of the table, for the log's files while files are joined; readers pass over it
+PART = ".new"  # ends the name of a copy in the making, which begins with a dot
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:.+\.)?(?:parquet|json)")
 _PART = re.compile(r"(\d{20}\.checkpoint)\.\d{10}\.(\d{10})\.parquet")
@@ -316,3 +320,47 @@ def drop_checksums(address: str) -> list[str]:
             (log / name).unlink()
             dropped.append(name)
     return dropped
+
+
+def restore_log(root: Path) -> None:
+    """Put back held files that the log lacks, unless another log is there by now."""
+    held, log = root / HELD, root / "_delta_log"
+    if not is_held(root):
+        return
+    if _is_continued(held, log):
+        for file in held.iterdir():
+            if file.suffix != PART and not (log / file.name).exists():
+                link(file, log / file.name)
+    shutil.rmtree(held)
+
+
+def is_held(root: Path) -> bool:
+    """Whether files of the log are held: files are being joined, or that was killed."""
+    return (root / HELD).is_dir()
+
+
+def _is_continued(held: Path, log: Path) -> bool:
+    """Whether the log has gone on from the entries held: it reaches as far, and the newest that both have is the same.
+
+    The newest entry held may have been cleaned up since.
+    """
+    here, there = ({file.name for file in folder.iterdir() if file.suffix == ".json"} for folder in (held, log))
+    both = max(here & there, default=None)
+    return both is not None and max(there) >= max(here) and (held / both).read_bytes() == (log / both).read_bytes()
+
+
+def link(file: Path, to: Path) -> None:
+    """Give a file a second name; a copy with its times where the file system has no hard links.
+
+    The copy comes whole: readers of the log pass over names that begin with a dot, and a kill may leave only these.
+    """
+    try:
+        to.hardlink_to(file)
+    except (FileNotFoundError, FileExistsError):
+        pass  # others may clean the log meanwhile, or put a file back
+    except OSError:
+        part = to.with_name(f".{to.name}{PART}")
+        shutil.copy2(file, part)
+        with part.open("rb") as copy:
+            os.fsync(copy.fileno())
+        part.rename(to)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -18,6 +16,7 @@ from deltalake import ColumnProperties, DeltaTable, PostCommitHookProperties, Wr
 from floodmark.core.text.tablenames import about_table
 from floodmark.errors import TableBroken
 from floodmark.ledger.delta import datafiles, tables
+from floodmark.ledger.delta.damage import HELD, link, restore_log
 from floodmark.ledger.delta.syncing import sync_table
 
 # Checkpoints and cuts of the log are made by what is needed (`maintenance`); delta-rs would go by age alone.
@@ -26,8 +25,6 @@ DIGITS = 15  # of a DECIMAL, which a double holds
 # Types whose bounds delta-rs writes as Spark does, or wider.
 BOUNDED = frozenset({"boolean", "byte", "short", "integer", "long", "date", "string", "binary", "timestamp",
                      "timestamp_ntz"})  # fmt: skip
-HELD = "_floodmark_log"  # a folder of the table, for the log's files while files are joined; readers pass over it
-PART = ".new"  # ends the name of a copy in the making, which begins with a dot
 TARGET = 100 * 1024 * 1024  # bytes of a file after which another starts
 SAFE = "/=+,;@$&!()"  # beside letters and digits of ASCII, and `_.-`: delta-rs writes them as Spark does
 ODD = frozenset("~*[]")  # it does not find files with these in their path
@@ -150,49 +147,18 @@ def _log_held(root: Path) -> Iterator[None]:
 
     When it joins files, delta-rs ignores NO_HOOK and cuts the log by its files' age. It also cuts entries that readers
     need, and up to a checkpoint that lacks a part. The files keep their times, by which readers know when a version
-    was committed. After a kill, the next upkeep puts them back.
+    was committed. After a kill, the next run or upkeep puts them back.
     """
     restore_log(root)
     held = root / HELD
     held.mkdir()
     for file in (root / "_delta_log").iterdir():
         if file.is_file():
-            _link(file, held / file.name)
+            link(file, held / file.name)
     try:
         yield
     finally:
         restore_log(root)
-
-
-def restore_log(root: Path) -> None:
-    """Put back held files that the log lacks, unless another log is there by now: it lacks the newest entry held."""
-    held, log = root / HELD, root / "_delta_log"
-    if not held.is_dir():
-        return
-    files = [file for file in held.iterdir() if file.suffix != PART]
-    newest = max((file.name for file in files if file.suffix == ".json"), default="")
-    if (log / newest).is_file() and (log / newest).read_bytes() == (held / newest).read_bytes():
-        for file in files:
-            if not (log / file.name).exists():
-                _link(file, log / file.name)
-    shutil.rmtree(held)
-
-
-def _link(file: Path, to: Path) -> None:
-    """Give a file a second name; a copy with its times where the file system has no hard links.
-
-    The copy comes whole: readers of the log pass over names that begin with a dot, and a kill may leave only these.
-    """
-    try:
-        to.hardlink_to(file)
-    except (FileNotFoundError, FileExistsError):
-        pass  # others may clean the log meanwhile, or put a file back
-    except OSError:
-        part = to.with_name(f".{to.name}{PART}")
-        shutil.copy2(file, part)
-        with part.open("rb") as copy:
-            os.fsync(copy.fileno())
-        part.rename(to)
 
 
 def _vouch_for(address: str, version: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from floodmark.core.lifecycle.cleanup import check_forgets
 from floodmark.core.protocol.records.head import Head
@@ -10,7 +11,7 @@ from floodmark.core.protocol.recovery import app_id, check_tables
 from floodmark.core.text.tablenames import about_named
 from floodmark.errors import TableBroken
 from floodmark.ledger.delta import datafiles, tablelog, tables
-from floodmark.ledger.delta.damage import repair_log
+from floodmark.ledger.delta.damage import repair_log, restore_log
 from floodmark.spark.rule.generation import ids_of, statuses
 from floodmark.spark.write.sites import Site
 from floodmark.spark.write.tablesink import status_of
@@ -23,6 +24,7 @@ def check(head: Head, ledger: str, known: Sequence[Site]) -> None:
     """
     own = [site for site in known if site.role != "sink"]  # sinks were looked after before Spark started
     for site in own:
+        restore_log(Path(site.address))
         repair_log(site.address, head.commits.get(site.name, 0))
     for site in known:
         _refuse(site, site.writer.faults())
