@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from deltalake import DeltaTable
@@ -31,12 +32,23 @@ from floodmark.connectors.ports import releasing
 from floodmark.connectors.preflight import check_tables
 from floodmark.core.protocol import crashpoints
 from floodmark.core.protocol.records.rows import Counts, Life, Seal
-from floodmark.errors import Busy, Fenced, LedgerBroken, NotOwned, Refused, Retired
+from floodmark.errors import (
+    Busy,
+    Fenced,
+    FloodmarkError,
+    HomeUnfit,
+    LedgerBroken,
+    NotOwned,
+    Refused,
+    Retired,
+    RunFailed,
+)
 from floodmark.ledger import dropping, renaming
 from floodmark.ledger.delta import tables
 from floodmark.ledger.holder import holder_pid, holder_text, is_orphan, owner_file
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.locking import held
+from floodmark.spark.session import lock
 
 POINTS = {
     what: [point for point in crashpoints.LIFE_POINTS if point.startswith(what)]
@@ -745,6 +757,43 @@ def test_a_command_without_a_jvm_and_a_run_exclude_each_other(flow: Flow, monkey
         other.communicate("")
     assert flow.place.path.exists()
     call(flow, "retire", "counted", "--yes")
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "told"),
+    [
+        (errno.EACCES, Busy, "another run holds"),
+        (errno.EAGAIN, Busy, "another run holds"),
+        (errno.ENOLCK, RunFailed, "cannot be used now: No locks available; fix the disk or the store"),
+        (errno.EOPNOTSUPP, HomeUnfit, "cannot be used: Operation not supported"),
+    ],
+)
+def test_only_a_lock_that_is_taken_is_busy(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch, number: int, error: type[FloodmarkError], told: str
+) -> None:
+    lived(flow)
+
+    def fails(handle: int, how: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "lockf", fails)
+    with pytest.raises(error, match=told), held(flow.place.lock, "one"):
+        pass
+
+
+def test_a_lock_file_of_another_user_is_told_before_a_jvm_opens_it(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    lived(flow)
+
+    def fails(path: Path, *_: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(os, "open", fails)
+    opened = list[object]()
+    monkeypatch.setattr(lock, "_open", lambda *given: opened.append(given))
+    problem = r"cannot be used: Permission denied \(.*/lock\); run as the user that owns it, or let this"
+    with pytest.raises(HomeUnfit, match=problem), lock.held(cast("Any", None), flow.place.lock, "one"):
+        pass
+    assert opened == []
 
 
 def test_a_lock_in_a_home_that_was_moved_meanwhile_is_not_taken(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:

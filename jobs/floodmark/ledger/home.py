@@ -153,7 +153,8 @@ def unusable(home: Path, fault: OSError) -> FloodmarkError:
     what = f"{fault.strerror}{f' ({fault.filename})' if fault.filename else ''}"
     if passing(str(fault.strerror)) and not isinstance(fault, PermissionError):
         return RunFailed(f"the home {home} cannot be used now: {what}; fix the disk or the store, then retry")
-    return HomeUnfit(f"the home {home} cannot be used: {what}")
+    way = "; run as the user that owns it, or let this one write there" if isinstance(fault, PermissionError) else ""
+    return HomeUnfit(f"the home {home} cannot be used: {what}{way}")
 
 
 def _must_not_link_again(source: Path, name: Path) -> None:

@@ -6,6 +6,7 @@ closes any handle on the file, so nothing else here may open it meanwhile.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -54,6 +55,11 @@ def held(lock: Path, run: str) -> Iterator[None]:
             os.close(handle)
 
 
+def check_opens(lock: Path) -> None:
+    """Raise HomeUnfit or RunFailed if this user cannot open the lock file, before a JVM that would not say why."""
+    os.close(_opened(lock))
+
+
 def _opened(lock: Path) -> int:
     try:
         return os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
@@ -77,7 +83,9 @@ def named(lock: Path, owner: Mapping[str, object]) -> Iterator[None]:
 def _take(handle: int, lock: Path) -> None:
     try:
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as fault:
+        if fault.errno not in (errno.EACCES, errno.EAGAIN):  # as without a server of locks
+            raise unusable(lock.parent, fault) from fault
         raise Busy(holder_text(lock)) from None
     if not lock.exists() or lock.stat().st_ino != os.fstat(handle).st_ino:
         raise moved_away(lock)

@@ -15,7 +15,7 @@ _CANNOT_TAKE = {
 _PASSING = ("Input/output error", "os error 5)", "Too many open files", "Permission denied", "timed out", "Timeout",
             "Connection re", "SlowDown", "ServiceUnavailable", "Stale file handle", "Host is down",
             "endpoint is not connected", "transport endpoint shutdown", "Cannot allocate memory", "Broken pipe",
-            "No route to host", "Network is unreachable", "Remote I/O error", "failed to respond",
+            "No route to host", "No locks available", "Network is unreachable", "Remote I/O error", "failed to respond",
             "Unable to execute HTTP request")  # fmt: skip
 # FAILED_READ_FILE alone is not one: an unreachable store causes it, too.
 _DAMAGED = ("Checksum error", "ChecksumException", "Not a checksum file", "is not a Parquet file",

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from floodmark.errors import Busy, Refused
 from floodmark.ledger.holder import holder_pid, holder_text
-from floodmark.ledger.locking import moved_away, named, once_in_this_process
+from floodmark.ledger.locking import check_opens, moved_away, named, once_in_this_process
 from floodmark.spark.session.jvm import jvm_class
 
 LOOK_EVERY = 0.5  # seconds between two attempts at a lock that another run holds
@@ -34,6 +34,7 @@ def held(session: SparkSession, lock: Path, run: str) -> Iterator[None]:
                 f"expected the home {lock.parent}, found none: the rule has not run yet, or was just renamed or "
                 "dropped; check with `floodmark list`"
             )
+        check_opens(lock)
         channel = _open(session, lock)
         try:
             if channel.tryLock() is None:
