@@ -263,6 +263,17 @@ def test_a_name_that_is_taken_and_a_rule_file_that_does_not_fit_are_refused(flow
         )
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_rename_takes_the_place_of_an_empty_folder(flow: Flow, is_link: bool) -> None:
+    lived(flow)
+    if is_link:
+        flow.place.path.rename(flow.root / "disk")
+        flow.place.path.symlink_to(flow.root / "disk")
+    (flow.home / "fresh").mkdir()
+    call(flow, "rename", "counted", "fresh", "--yes")
+    assert (flow.home / "fresh" / "ledger").is_dir() and (flow.home / "fresh").is_symlink() == is_link
+
+
 def test_a_rename_onto_a_link_is_refused_before_the_ledger_has_it(flow: Flow) -> None:
     lived(flow)
     (flow.root / "empty").mkdir()

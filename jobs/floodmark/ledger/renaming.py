@@ -65,6 +65,8 @@ def rename(ledger: Ledger, home: Home, new: Home) -> None:
 
 def _move(home: Home, new: Home) -> None:
     try:
+        if home.path.is_symlink() and new.path.is_dir():  # the system replaces it by a folder only
+            new.path.rmdir()
         home.path.rename(new.path)
     except OSError as fault:
         raise RunFailed(f"the home {home.path} could not be moved to {new.path}: {fault.strerror}; retry") from fault
