@@ -65,13 +65,14 @@ def submitted(path: Path) -> list[str]:
     return words[job + 1 :]
 
 
-def begun_anew(place: Path, run: str) -> None:
-    """What a real reset would leave in the ledger."""
+def begun_anew(place: Path, run: str, ended_by: str | None = None) -> None:
+    """What a real reset would leave in the ledger. ended_by: the run that has finished it, if `run` was killed."""
     ledger = Ledger.open(Home(place / "home", "one").ledger, run)
     assert ledger.head is not None
     new = ledger.head.generation + 1
     ledger.seal(Seal(why="reset", successor=new, token="other", keep_output=False, discarded=None))
     first = Commit(entry=ledger.head.entry.text(), watermark=None, maxima={}, rule=ledger.head.begun_with.rule)
+    ledger = Ledger.open(ledger.address, ended_by or run)
     ledger.begin(new, "other", first)
 
 
@@ -88,7 +89,7 @@ def opened(place: Path, run: str) -> Ledger:
     return ledger
 
 
-def replayed(place: Path, run: str, **asked: Any) -> None:
+def replayed(place: Path, run: str, ended_by: str | None = None, **asked: Any) -> None:
     """What a real replay would leave in the ledger; `asked`: what of the rows, and how corrected."""
     ledger = Ledger.open(Home(place / "home", "one").ledger, run)
     head = ledger.head
@@ -98,6 +99,7 @@ def replayed(place: Path, run: str, **asked: Any) -> None:
         rule_hash="h", zone="UTC", ansi=True, replay=Replay(upto=0, **asked),
     )  # fmt: skip
     ledger.intend(intent)
+    ledger = Ledger.open(ledger.address, ended_by or run)
     ledger.commit(Commit(intent=intent.digest, entry=head.entry.text(), watermark=None, maxima={}))
 
 
@@ -252,6 +254,27 @@ def test_what_an_earlier_try_has_done_is_not_done_again(rule: Rule, place: Path,
     begun_anew(place, "m1.try2")
     execute(rule, 3, operation="reset", confirm="one")
     assert not (fake_path / "arguments").exists()
+
+
+def test_what_a_killed_try_began_and_another_run_has_finished_is_not_done_again(
+    rule: Rule, place: Path, fake_path: Path
+) -> None:
+    spark_submit(fake_path, "exit 0")
+    begun_anew(place, "m1.try1", ended_by="scheduled.try1")
+    execute(rule, 2, operation="reset", confirm="one")
+    assert not (fake_path / "arguments").exists()
+    dead_rows(place)
+    replayed(place, "m1.try1", ended_by="scheduled.try1")
+    execute(rule, 2, operation="replay dead rows")
+    ledger = opened(place, "m1.try1")
+    ledger.abandon()
+    ended = Ledger.open(ledger.address, "scheduled.try1")
+    ended.take_back(abandoned_row(ended.begun, {}))
+    execute(rule, 2, operation="abandon", confirm="one")
+    assert not (fake_path / "arguments").exists()
+    begun_anew(place, "scheduled.try2", ended_by="scheduled.try3")
+    with pytest.raises(AirflowException, match="reset ended, but the rule's ledger has none by this run"):
+        execute(rule, given={"run_id": "m2"}, operation="reset", confirm="one")
 
 
 def test_an_abandon_is_believed_by_the_row_that_ends_the_epoch(rule: Rule, place: Path, fake_path: Path) -> None:

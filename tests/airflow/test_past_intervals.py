@@ -259,12 +259,13 @@ def test_what_others_began_is_what_was_asked_for_if_lookup_tables_are_still_as_i
     write_deltalake(str(cities), pa.table({"k": ["a"]}))
     joined = rule.model_copy(update={"lookups": {"cities": Lookup(kind="delta", address=str(cities))}})
     read = pinned_now(joined)
-    done_by(joined, place / "home", START + 7 * HOUR, START + 8 * HOUR, "b1.try1", begun_by="monday", lookups=read)
+    done_by(joined, place / "home", START + 7 * HOUR, START + 8 * HOUR, "b1.try1", begun_by="monday.try1", lookups=read)
     asked, tries = of_airflow(joined, DAY + timedelta(hours=7)), Tries("b1")
     assert asked.done(joined, tries) == "backfill 1 is committed"
     write_deltalake(str(cities), pa.table({"k": ["b"]}), mode="overwrite")
     assert asked.done(joined, tries) is None
-    assert asked.done(joined, Tries("monday")) is None
+    assert asked.done(joined, Tries("tuesday")) is None
+    assert asked.done(joined, Tries("monday")) == "backfill 1 is committed", "another run has finished what it began"
 
 
 def test_a_correction_that_others_began_is_no_answer_while_another_rewrite_is_left(rule: Rule, place: Path) -> None:
@@ -273,12 +274,13 @@ def test_a_correction_that_others_began_is_no_answer_while_another_rewrite_is_le
     one = Rewrite(since=line, upto=line, commits=("version 1 (DELETE)",))
     ledger.defer(Deferred(entry=ledger.begun.entry.text(), rewrites={"events": one}))
     rewrites = {"events": Rewritten(**one.model_dump(), left=Digest(), came=Digest())}
-    done_by(rule, place / "home", START, START + HOUR, "b1.try1", begun_by="monday", rewrites=rewrites)
+    done_by(rule, place / "home", START, START + HOUR, "b1.try1", begun_by="monday.try1", rewrites=rewrites)
     asked = Correct(skip=False)
     assert asked.done(rule, Tries("b1")) == "correction 1 is committed"
     left = Ledger.open(Home(place / "home", rule.rule).ledger, "monday")
     left.defer(Deferred(entry=left.begun.entry.text(), rewrites={"events": one}))
     assert asked.done(rule, Tries("b1")) is None
+    assert asked.done(rule, Tries("monday")) == "correction 1 is committed", "another run has finished what it began"
 
 
 def test_where_no_window_starts_it_is_skipped_and_what_is_not_final_is_refused(rule: Rule, fake_path: Path) -> None:

@@ -24,5 +24,8 @@ class Abandon(Operation):
         return f"epoch {head.epoch + 1} of generation {head.generation} is taken back"
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
-        ended = [row.epoch for row in ledger_of(rule).rows if row.kind == "abandoned" and tries.wrote(row)]
+        rows = ledger_of(rule).rows
+        begun = {(row.generation, row.epoch) for row in rows if row.kind == "abandoning" and tries.wrote(row)}
+        gone = [row for row in rows if row.kind == "abandoned"]  # by others, too, who finished what a try began
+        ended = [row.epoch for row in gone if (row.generation, row.epoch) in begun or tries.wrote(row)]
         return f"epoch {ended[-1]} is abandoned; the next run reads its input again" if ended else None

@@ -150,7 +150,9 @@ class Backfill(Operation):
         ledger = ledger_of(rule)
         rows = [row for row in ledger.rows if row.generation == ledger.begun.generation]
         begun = [(tries.wrote(row), json.loads(row.body)) for row in rows if row.kind == "backfill"]
-        ended = {json.loads(row.body)["number"] for row in rows if row.kind == "backfilled" and tries.wrote(row)}
+        mine = {one["number"] for ours, one in begun if ours}  # another run may have finished them
+        done = [(tries.wrote(row), json.loads(row.body)["number"]) for row in rows if row.kind == "backfilled"]
+        ended = {number for ours, number in done if ours or number in mine}
         begin, end = self._starts(rule, ledger.begun)
         found = [
             one["number"]

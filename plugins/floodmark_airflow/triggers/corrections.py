@@ -46,9 +46,10 @@ class Correct(Operation):
         ledger = ledger_of(rule)
         rows = [row for row in ledger.rows if row.generation == ledger.begun.generation]
         bodies = [(row, json.loads(row.body)) for row in rows if row.kind in KINDS]
-        begun = {body["number"]: row for row, body in bodies if row.kind == "backfill" and "rewrites" in body}
-        ended = [body["number"] for row, body in bodies if row.kind == "backfilled" and tries.wrote(row)]
-        corrected = [number for number in ended if number in begun]
+        begun = [(body["number"], row) for row, body in bodies if row.kind == "backfill" and "rewrites" in body]
+        mine = {number for number, row in begun if tries.wrote(row)}  # another run may have finished them
+        ended = [(body["number"], row) for row, body in bodies if row.kind == "backfilled"]
+        corrected = [one for one, row in ended if one in dict(begun) and (one in mine or tries.wrote(row))]
         skipped = [row.epoch for row, body in bodies if row.kind == "intent" and "skipped" in body and tries.wrote(row)]
         committed = [epoch for epoch in skipped if epoch <= ledger.begun.epoch]
         given_up = [body["streams"] for row, body in bodies if body.get("what") == "skipped" and tries.wrote(row)]
@@ -56,8 +57,7 @@ class Correct(Operation):
             return f"the rewrites of {', '.join(given_up[-1])} will not be corrected"
         if self.skip:
             return f"epoch {committed[-1]} has passed them over" if committed else None
-        ours = any(tries.wrote(begun[number]) for number in corrected)
-        if not corrected or (not ours and _unanswered(rule, ledger.begun)):
+        if not corrected or (mine.isdisjoint(corrected) and _unanswered(rule, ledger.begun)):
             return None
         return f"correction {corrected[-1]} is committed"
 

@@ -52,7 +52,8 @@ class Replay(Operation):
         ledger = ledger_of(rule)
         meant = self._meant(ledger.begun, home_of(rule))
         alike = {epoch for epoch, one in ledger.begun.replays.items() if one.model_dump(exclude={"upto"}) == meant}
-        ours = {row.epoch for row in ledger.rows if row.kind == "commit" and tries.wrote(row)}
+        rows = [row for row in ledger.rows if row.generation == ledger.begun.generation]
+        ours = {row.epoch for row in rows if row.kind in ("intent", "commit") and tries.wrote(row)}
         found = sorted(ours & alike)
         return f"epoch {found[-1]} has processed them" if found else None
 

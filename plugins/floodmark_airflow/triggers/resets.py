@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -29,6 +30,9 @@ class Reset(Operation):
         return f"generation {head.generation} ends at epoch {head.epoch}, and a new one starts"
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
+        """A reset that a try began counts, too, if another run has finished it: there is one seal of a generation."""
         rows = ledger_of(rule).rows
-        begun = [row.generation for row in rows if (row.kind, row.epoch) == ("commit", 0) and tries.wrote(row)]
+        sealed = {json.loads(row.body)["successor"] for row in rows if row.kind == "seal" and tries.wrote(row)}
+        first = [row for row in rows if (row.kind, row.epoch) == ("commit", 0)]
+        begun = [row.generation for row in first if row.generation in sealed or tries.wrote(row)]
         return f"generation {begun[-1]} has started; the next run processes its input" if begun else None
