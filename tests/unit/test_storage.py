@@ -25,7 +25,7 @@ from floodmark.errors import HistoryGone, LedgerBroken, RunFailed, TableBroken
 from floodmark.ledger.delta import datafiles, syncing, tablelog, tables
 from floodmark.ledger.delta.damage import log_faults, rename_torn_entries
 from floodmark.ledger.delta.hadoopsums import fits, sums_of
-from floodmark.ledger.delta.storefaults import cannot_take, damaged, passing
+from floodmark.ledger.delta.storefaults import cannot_take, damaged, of_client, passing
 from floodmark.ledger.ledger import Ledger, LedgerReader
 
 COLUMNS = '{"type":"struct","fields":[{"name":"n","type":"long","nullable":true,"metadata":{}}]}'
@@ -93,6 +93,12 @@ def table(tmp_path: Path) -> str:
     for n in (1, 2):
         write_deltalake(address, pa.table({"n": [n]}), mode="append")
     return address
+
+
+def test_keys_that_have_expired_are_a_reason_to_retry() -> None:
+    text = "The provided token has expired. (Service: S3, Status Code: 400, Request ID: x) ExpiredToken"
+    assert of_client(text.replace("ExpiredToken", "")) is not None and of_client(text) is None
+    assert passing(text) and not damaged(text)
 
 
 FAILING = (errno.EIO, errno.EMFILE, errno.ESTALE, errno.EACCES, errno.ETIMEDOUT)

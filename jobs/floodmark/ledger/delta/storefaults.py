@@ -11,12 +11,13 @@ _CANNOT_TAKE = {
     "Read-only file system": READ_ONLY,
     "os error 30": READ_ONLY,
 }
+_EXPIRED = "ExpiredToken"  # as AWS calls it; the status is 400
 # Errors of a store that may disappear on retry; they say nothing about the file's content.
 _PASSING = ("Input/output error", "os error 5)", "Too many open files", "Permission denied", "timed out", "Timeout",
             "Connection re", "SlowDown", "ServiceUnavailable", "Stale file handle", "Host is down",
             "endpoint is not connected", "transport endpoint shutdown", "Cannot allocate memory", "Broken pipe",
             "No route to host", "No locks available", "Network is unreachable", "Remote I/O error", "failed to respond",
-            "Unable to execute HTTP request")  # fmt: skip
+            "Unable to execute HTTP request", _EXPIRED)  # fmt: skip
 # FAILED_READ_FILE alone is not one: an unreachable store causes it, too.
 _DAMAGED = ("Checksum error", "ChecksumException", "Not a checksum file", "is not a Parquet file",
             "Read past End of File", "could not read page", "FAILED_TO_UNCOMPRESS",
@@ -34,7 +35,9 @@ _CLIENT = {
 
 
 def of_client(text: str) -> str | None:
-    """What to set up for Spark's client of a store; None for other errors."""
+    """What to set up for Spark's client of a store; None for other errors, and for keys that have expired."""
+    if _EXPIRED in text:
+        return None
     return next((remedy for sign, remedy in _CLIENT.items() if sign in text), None)
 
 

@@ -178,7 +178,11 @@ def _remedy(text: str) -> tuple[type[FloodmarkError], str]:
         return NotThereYet, "Create the bucket, or correct the path; a retry checks again"
     if re.search("AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocation", text):
         return Refused, "Set AWS_REGION to the region of the bucket"
-    if re.search("status code: (401|403)|UserNotFound|InvalidAccessKeyId", text):
+    if re.search("ExpiredToken|TokenRefreshRequired", text):
+        return RunFailed, "Renew AWS_SESSION_TOKEN and the keys that belong to it, or let the machine's role give them"
+    if "RequestTimeTooSkewed" in text:
+        return RunFailed, "Set the clock of this machine, then retry"
+    if re.search("status code: (401|403)|UserNotFound|InvalidAccessKeyId|InvalidToken", text):
         return Refused, "Correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give them the right to list and read"
     if "path segment" in text:
         return Refused, "Rename the object: no part of a name between slashes may be empty; or read another folder"
