@@ -17,6 +17,7 @@ from support.running import backfill, crash, run
 from floodmark.audit.certificate import audit
 from floodmark.core.protocol.records.rows import Intent
 from floodmark.errors import WrongColumn
+from floodmark.ledger.delta import tables
 from floodmark.spark.read.narrowing import narrowed, older_types
 
 # Of each change: the column before and after, and what the owner says.
@@ -30,6 +31,16 @@ CHANGES = {
 }
 MINUTE = int(START.timestamp()) * 1_000_000
 WINDOW = "GROUP BY window(at, '1 minute')"
+COUNTING = """
+class T:
+    output = "n BIGINT"
+    state = {"last": "n BIGINT"}
+
+    def process(self, key, rows, ctx):
+        for row in rows:
+            ctx.put_state("last", (ctx.incr_counter("rows"),))
+            yield (1,)
+"""
 # What the rule gives, and what it says once no epoch is open; None: it goes on. The first keeps rows, the last takes
 # nothing of the column but what is set apart.
 RULES = {
@@ -83,6 +94,22 @@ def test_the_open_epoch_is_finished_with_the_types_it_began_with(
     assert len(rows_of(flow.sink())) == (0 if "window" in sql else head.epoch), "no window has ended yet"
     made = audit(flow.name, flow.home, deep=True)
     assert made is not None and made.verdict == "proven", made.findings
+
+
+def test_a_class_is_refused_before_its_state_is_rewritten(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, process="mine:T", settings={"key": ["s"]}, sinks=1, stream={"start": {"version": 0}})
+    flow.write_class(COUNTING)
+    before, after, changes = CHANGES["wider"]
+    for time in ("00:00:00", "00:01:10"):
+        _add(spark, flow, before, time)
+    run(spark, flow)
+    _alter(spark, flow, changes)
+    _add(spark, flow, after, "00:03:10")
+    state = flow.place.state(1, "last")
+    kept = tables.newest_version(state)
+    with pytest.raises(WrongColumn, match="the rows in its state"):
+        run(spark, flow)
+    assert tables.newest_version(state) == kept
 
 
 @pytest.mark.prove

@@ -246,9 +246,8 @@ class HeldRule:
         check_same_sinks(head, self._rule, self._ledger.id)
         self.drainer.check_tables()
         session, plan = self._analyse(self._rule, head, gaining=gaining)
-        if plan.rule.process is None:
-            kept = {name: table.names for name, table in plan.fold.tables.items()}
-            check_state_columns(plan.rule.rule, head.columns, generation.columns_of(plan.fold.shape.streams), kept)
+        kept = {name: table.names for name, table in plan.fold.tables.items()}
+        check_state_columns(plan.rule.rule, head.columns, generation.columns_of(plan.fold.shape.streams), kept)
         self._check_sinks(session, plan)
         self._keeps = evolution.fit_state(session, plan, self.drainer.sites(plan), self._ledger)
         evolution.fit_quarantine(session, plan, self.drainer.sites(plan))
