@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.headtext import head_from_text, head_to_text
 from floodmark.core.protocol.records.rows import Commit, Intent
 from floodmark.core.rules.rule import Rule
+from floodmark.core.text.durations import parse_duration
 from floodmark.errors import RuleChanged
+from floodmark.spark.rule import evolution
 
 CLASS = """
 class T:
@@ -91,3 +94,38 @@ def test_a_class_is_refused_that_cannot_take_what_a_backfill_has_stored(flow: Fl
     check_state(None, first)
     with pytest.raises(RuleChanged, match=r"changed state\['s'\] n from bigint to int;"):
         check_state(head.restated_by, first)
+
+
+MINUTE = 60_000_000
+
+
+def gone(name: str, before: tuple[str, bool], now: tuple[str, bool], watermark: int | None = 5 * MINUTE) -> str | None:
+    """The rows that go by an edit of a class, each with the lifetime of `s` and whether it has `on_timer`."""
+    old, new = (
+        SimpleNamespace(
+            tables=("s", "counters", *(["timers"] if timers else [])), ttl_us={"s": parse_duration(ttl)} if ttl else {}
+        )
+        for ttl, timers in (before, now)
+    )
+    plan: Any = SimpleNamespace(
+        rule=SimpleNamespace(process=new), fold=SimpleNamespace(instant=lambda at: f"{at // MINUTE} min")
+    )
+    head: Any = SimpleNamespace(process=old, watermark=watermark)
+    return evolution._gone(plan, name, head)
+
+
+def test_values_whose_lifetime_is_over_go_with_an_edit_that_makes_it_longer() -> None:
+    over = "coalesce(_at <= 4 min, false)"
+    for longer in ("2 minutes", ""):
+        assert gone("s", ("1 minute", False), (longer, False)) == over
+    assert gone("s", ("1 minute", False), ("1 minute", False)) is None
+    assert gone("s", ("1 minute", False), ("30 seconds", False)) is None
+    assert gone("s", ("", False), ("1 minute", False)) is None
+    assert gone("s", ("1 minute", False), ("1 hour", False), watermark=None) is None
+    assert gone("counters", ("1 minute", False), ("1 hour", False)) is None
+
+
+def test_timers_go_where_the_class_before_had_no_method_for_them() -> None:
+    assert gone("timers", ("", False), ("", True)) == "true"
+    assert gone("clock_timers", ("", True), ("", True)) == "true"
+    assert gone("timers", ("", True), ("", True)) is None

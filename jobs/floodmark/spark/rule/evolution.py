@@ -7,7 +7,7 @@ nothing to do.
 
 The class of the newest committed epoch may come back: an epoch with the edited one may fail, or be abandoned. So what
 it has stored stays until an epoch of the edited class is committed, or a backfill of everything has written the state
-by that.
+by that. What that class could not see any more goes at once: values whose lifetime is over, timers without a method.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from pyspark.sql.types import StructType
 
 from floodmark.core.lifecycle.changes import misfits
+from floodmark.core.process.context import CLOCK_TIMERS, TIMERS
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.core.text.ddl import Type, columns_of
@@ -40,7 +41,9 @@ def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -
     for name, site in found.state.items() if process else ():
         if tables.open_table(site.address) is None:
             make_state(session, plan, name, site, ledger.id)
-        elif process and name in process.state:
+            continue
+        _remove_gone(session, plan, name, site, ledger.begun)
+        if process and name in process.state:
             keeps |= _fit(session, plan, name, site, ledger.begun)
     return keeps
 
@@ -89,6 +92,28 @@ def _fit(session: SparkSession, plan: Plan, name: str, site: Site, head: Head) -
     rewrite.fit(fitted)
     rewrite.finish(_fitted(_rows_of(session, site), fitted, stale), head.epoch + 1)
     return bool(kept)
+
+
+def _remove_gone(session: SparkSession, plan: Plan, name: str, site: Site, head: Head) -> None:
+    gone = _gone(plan, name, head)
+    if gone is not None and _rows_of(session, site).where(gone).limit(1).count():
+        rewrite = StateRewrite(session, site, head.epoch)  # before the rows are read that it leaves
+        rewrite.finish(_rows_of(session, site).where(f"NOT {gone}"), head.epoch + 1)
+
+
+def _gone(plan: Plan, name: str, head: Head) -> str | None:
+    """SQL of the rows that the class before an edit could not see any more, and the edited one would see again: timers,
+    if it had no method for them, and values whose shorter lifetime is over. None: there are none."""
+    process, before = plan.rule.process, head.process
+    assert process is not None
+    if before is None:
+        return None
+    if name in (TIMERS, CLOCK_TIMERS):
+        return None if name in before.tables else "true"
+    old, now = before.ttl_us.get(name), process.ttl_us.get(name)
+    if old is None or head.watermark is None or (now is not None and now <= old):
+        return None
+    return f"coalesce(_at <= {plan.fold.instant(head.watermark - old)}, false)"
 
 
 def _rows_of(session: SparkSession, site: Site) -> DataFrame:

@@ -1,0 +1,70 @@
+"""Edits of a class: values and timers that the class before could not see do not come back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from support.flow import Flow, event, rows_of
+from support.running import run
+
+from floodmark.audit.certificate import audit
+
+CLASS = """
+from datetime import timedelta
+
+class T:
+    output = "k STRING, n BIGINT"
+    state = {"s": "n BIGINT"}
+    ttl = {"s": "%(ttl)s", "counters": "%(ttl)s"}
+
+    def process(self, key, rows, ctx):
+        for row in rows:
+            %(body)s
+            total = ((ctx.get_state("s") or {}).get("n") or 0) + 1
+            ctx.put_state("s", (total,))
+            yield key[0], total + ctx.incr_counter("rows")
+"""
+TIMER = """
+    def on_timer(self, key, at, name, ctx):
+        yield "timer " + key[0], at.hour
+"""
+
+
+def text(ttl: str = "1 minute", body: str = "pass", timer: str = "") -> str:
+    return CLASS % {"ttl": ttl, "body": body} + timer
+
+
+def begun(place: Path, spark: SparkSession, **how: str) -> Flow:
+    """A rule that has folded a row of key a at 0, and one of b at 200; the next one of b waits."""
+    flow = Flow(place, process="mine:T", stream={"start": {"version": 0}}, sinks=1)
+    flow.write_class(text(**how))
+    flow.arrive([event(0, "a"), event(200, "b"), event(300, "b")])
+    run(spark, flow)
+    return flow
+
+
+def goes_on(spark: SparkSession, flow: Flow, *seconds: float, **how: str) -> None:
+    flow.write_class(text(**how))
+    flow.arrive([event(second, "a") for second in seconds])
+    run(spark, flow)
+
+
+def results(flow: Flow) -> list[tuple[Any, ...]]:
+    assert audit(flow.name, flow.home, deep=True).verdict == "proven"
+    return sorted((row["k"], row["n"]) for row in rows_of(flow.sink()))
+
+
+def test_values_that_have_expired_do_not_come_back_with_a_longer_lifetime(spark: SparkSession, place: Path) -> None:
+    flow = begun(place, spark)
+    goes_on(spark, flow, 310, 400, ttl="1 hour")
+    assert results(flow) == [("a", 2), ("a", 2), ("b", 2), ("b", 2)]
+
+
+def test_timers_of_before_a_class_without_them_do_not_fire(spark: SparkSession, place: Path) -> None:
+    sets = {"body": "ctx.set_timer(row['at'] + timedelta(hours=1))", "timer": TIMER}
+    flow = begun(place, spark, **sets)
+    goes_on(spark, flow, 310, 400)
+    goes_on(spark, flow, 4000, 9000, body="pass", timer=TIMER)
+    assert [key for key, _ in results(flow) if key.startswith("timer")] == []
