@@ -1,22 +1,24 @@
-"""Edits of a class: values and timers that the class before could not see do not come back."""
+"""Edits of a class: values and timers that the class before could not see do not come back, and wrong types can go."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 from support.flow import Flow, event, rows_of
 from support.running import run
 
 from floodmark.audit.certificate import audit
+from floodmark.errors import ProcessFault
 
 CLASS = """
 from datetime import timedelta
 
 class T:
     output = "k STRING, n BIGINT"
-    state = {"s": "n BIGINT"}
+    state = {"s": "n BIGINT"%(more)s}
     ttl = {"s": "%(ttl)s", "counters": "%(ttl)s"}
 
     def process(self, key, rows, ctx):
@@ -32,8 +34,8 @@ TIMER = """
 """
 
 
-def text(ttl: str = "1 minute", body: str = "pass", timer: str = "") -> str:
-    return CLASS % {"ttl": ttl, "body": body} + timer
+def text(ttl: str = "1 minute", body: str = "pass", more: str = "", timer: str = "") -> str:
+    return CLASS % {"ttl": ttl, "body": body, "more": more} + timer
 
 
 def begun(place: Path, spark: SparkSession, **how: str) -> Flow:
@@ -68,3 +70,12 @@ def test_timers_of_before_a_class_without_them_do_not_fire(spark: SparkSession, 
     goes_on(spark, flow, 310, 400)
     goes_on(spark, flow, 4000, 9000, body="pass", timer=TIMER)
     assert [key for key, _ in results(flow) if key.startswith("timer")] == []
+
+
+def test_a_state_that_never_had_a_value_may_be_declared_with_another_type(spark: SparkSession, place: Path) -> None:
+    flow = begun(place, spark)
+    with pytest.raises(ProcessFault):
+        goes_on(spark, flow, 310, 400, more=", 'other': 'n STRING'", body="1 / 0")
+    goes_on(spark, flow, 320, more=", 'other': 'n ARRAY<BIGINT>'", body="ctx.put_state('other', ([1],))")
+    assert [row["n"] for row in rows_of(flow.place.state(1, "other"))] == [[1], [1]]
+    assert len(results(flow)) == 5

@@ -86,11 +86,12 @@ def _fit(session: SparkSession, plan: Plan, name: str, site: Site, head: Head) -
     stale = [one for one in _added(plan, name, before) if one in rows.columns and _has_values(rows, one)]
     if _types(rows.schema) == _types(fitted) and not stale:
         return bool(kept)
-    if before is None:
+    has_rows = bool(rows.limit(1).count())
+    if before is None and has_rows:
         _refuse_misfits(plan, name, rows.schema)
     rewrite = StateRewrite(session, site, head.epoch)  # before the rows are read that it leaves
     rewrite.fit(fitted)
-    rewrite.finish(_fitted(_rows_of(session, site), fitted, stale), head.epoch + 1)
+    rewrite.finish(_fitted(_rows_of(session, site), fitted, stale if has_rows else rows.columns), head.epoch + 1)
     return bool(kept)
 
 
