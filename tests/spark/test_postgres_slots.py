@@ -14,7 +14,10 @@ from support.postgres import Server, started
 from floodmark.connectors.ports import connections
 from floodmark.connectors.sources.postgres import copying
 from floodmark.connectors.sources.postgres.kind import SOURCE
-from floodmark.connectors.sources.postgres.server import waiting
+from floodmark.connectors.sources.postgres.offsets import SlotOffset
+from floodmark.connectors.sources.postgres.queries import Part
+from floodmark.connectors.sources.postgres.rows import Job, _Reader, _Share
+from floodmark.connectors.sources.postgres.server import slots, waiting
 from floodmark.connectors.sources.postgres.server.database import Database, settings_of
 from floodmark.core.rules.rule import EpochLimits, Stream
 from floodmark.errors import HistoryGone, Refused, RunFailed
@@ -126,6 +129,28 @@ def test_a_partition_that_is_filled_as_it_comes_is_told_from_one_that_came_with_
         connection.execute(f"INSERT INTO {table} VALUES (22)")
     with pytest.raises(HistoryGone, match=f"partition {table}c was attached with rows"):
         source_of(place, table).check_appended(end)
+
+
+def test_a_slot_that_another_reader_advances_before_it_is_read_is_noticed(
+    server: Server, place: Path, table: str
+) -> None:
+    source = source_of(place, table)
+    end = source.take_end(source.take_start())
+    source.landed(end)
+    names = source._holder.names
+    with source._database.connected() as asked:
+        lsn, query = SlotOffset.parse(end).lsn, slots.messages(asked, names, slots.MOST)
+        part = Part(query, kept=slots.kept_since(asked, names, lsn))
+        oid = server.ask(f"SELECT '{table}'::regclass::oid::int")[0][0]
+        changes = {"oid": oid, "columns": ["n"], "key": ["n"], "since": lsn, "upto": slots.MOST}
+        job = Job.parse(Job("shop", (("n", "BIGINT"),), {}, (part,), {}, changes).text())
+        server.run(f"INSERT INTO {table} VALUES (7)")
+        reader = _Reader(job, source._database.settings)
+        assert [row["n"] for batch in reader.read(_Share(job.parts[0])) for row in batch.to_pylist()] == [7]
+        server.run(f"INSERT INTO {table} VALUES (1)",
+                   f"SELECT pg_replication_slot_advance('{names.slot}', pg_current_wal_lsn())")  # fmt: skip
+        with pytest.raises(RunFailed, match="another reader has advanced it meanwhile"):
+            list(reader.read(_Share(job.parts[0])))
 
 
 def test_a_replica_identity_that_is_no_longer_full_is_refused(server: Server, place: Path, table: str) -> None:

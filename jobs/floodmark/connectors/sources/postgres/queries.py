@@ -16,12 +16,14 @@ TASKS_A_CORE = 2
 @dataclass(frozen=True)
 class Part:
     """What one task reads. `before`: statements; `query`: a SELECT. same: a query whose one value has to be `value`, or
-    a statement has written the table anew since the parts were made."""
+    a statement has written the table anew since the parts were made. kept: a query that has a row if the slot still had
+    all changes once they were read."""
 
     query: str
     before: tuple[str, ...] = ()
     same: str | None = None
     value: str = ""
+    kept: str | None = None
 
 
 @dataclass(frozen=True)

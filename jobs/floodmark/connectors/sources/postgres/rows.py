@@ -38,7 +38,7 @@ class Job:
     changes: Mapping[str, Any] | None = None
 
     def text(self) -> str:
-        parts = [[part.query, list(part.before), part.same, part.value] for part in self.parts]
+        parts = [[part.query, list(part.before), part.same, part.value, part.kept] for part in self.parts]
         return json.dumps({**vars(self), "columns": list(self.columns), "parts": parts})
 
     @classmethod
@@ -97,6 +97,7 @@ class _Reader(DataSourceReader):
                     yield from copied(connection, part.query, job.wanted, job.same)
                 else:
                     yield from changed(connection, part.query, job.wanted, Changes(**job.changes))
+                    _check_kept(connection, database.about, part)
             finally:
                 connection.close()
 
@@ -112,6 +113,15 @@ def _begin(connection: psycopg.Connection[Any], about: str, part: Part) -> None:
         )
 
 
+def _check_kept(connection: psycopg.Connection[Any], about: str, part: Part) -> None:
+    """Raise RunFailed if somebody has taken changes from the slot before they were read."""
+    if part.kept is not None and connection.execute(part.kept.encode()).fetchone() is None:
+        raise RunFailed(
+            f"{about}: expected the replication slot where it was when its changes began to be read, found that "
+            "another reader has advanced it meanwhile, or made it anew. Nothing of it was kept; retry"
+        )
+
+
 def rows_of(
     spark: SparkSession, database: Database, reading: Reading, parts: Sequence[Part], same: Mapping[str, Any]
 ) -> DataFrame:
@@ -120,7 +130,7 @@ def rows_of(
 
 
 def changes_of(
-    spark: SparkSession, database: Database, reading: Reading, query: str, between: tuple[int, int], whole: bool
+    spark: SparkSession, database: Database, reading: Reading, part: Part, between: tuple[int, int], whole: bool
 ) -> DataFrame:
     """The changes of a table whose transactions were committed `between` two places. `whole`: as of `Changes`."""
     columns = [column.name for column in reading.columns]
@@ -132,7 +142,7 @@ def changes_of(
         "upto": between[1],
         "whole": whole,
     }
-    job = Job(database.name, reading.spelt, reading.added, (Part(query),), {}, changes)
+    job = Job(database.name, reading.spelt, reading.added, (part,), {}, changes)
     return frame_of(spark, job, database.settings)
 
 

@@ -279,8 +279,10 @@ class SlotSource(TableSource, Stepped):
     def _changes(
         self, spark: SparkSession, asked: psycopg.Connection[Any], reading: Reading, read: SlotOffset, upto: SlotOffset
     ) -> DataFrame:
+        from floodmark.connectors.sources.postgres.queries import Part
         from floodmark.connectors.sources.postgres.rows import changes_of
 
         query = slots.messages(asked, self._holder.names, upto.lsn)
         whole = (read.form.identity or upto.form.identity) == FULL_ROWS
-        return changes_of(spark, self._database, reading, query, (read.lsn, upto.lsn), whole)
+        part = Part(query, kept=slots.kept_since(asked, self._holder.names, read.lsn))
+        return changes_of(spark, self._database, reading, part, (read.lsn, upto.lsn), whole)

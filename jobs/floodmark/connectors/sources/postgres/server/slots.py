@@ -170,6 +170,12 @@ def messages(connection: psycopg.Connection[Any], names: Names, upto: int) -> st
     return sql.SQL("SELECT data FROM {}").format(peeked(names, upto)).as_string(connection)
 
 
+def kept_since(connection: psycopg.Connection[Any], names: Names, since: int) -> str:
+    """The query that has a row if nobody has advanced the slot beyond `since`, nor made it anew."""
+    query = "SELECT FROM pg_replication_slots WHERE slot_name = {} AND confirmed_flush_lsn <= {}::pg_lsn"
+    return sql.SQL(query).format(sql.Literal(names.slot), sql.Literal(lsn_text(since))).as_string(connection)
+
+
 def sends_no_empty_transactions(connection: psycopg.Connection[Any]) -> bool:
     """Whether the server leaves out transactions without a change of a published table."""
     return connection.info.server_version >= 150_000
