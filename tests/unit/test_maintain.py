@@ -32,6 +32,7 @@ from floodmark.core.lifecycle.cleanup import CHECKPOINT_AFTER
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import FORMAT, Commit, Counts, Pinned, Seal
 from floodmark.core.protocol.recovery import app_id
+from floodmark.core.rules.model import CleanUp
 from floodmark.errors import RunFailed
 from floodmark.ledger import maintenance
 from floodmark.ledger.delta import datafiles, tables
@@ -194,6 +195,19 @@ def test_files_that_left_lately_are_known_without_a_checkpoint_of_them(tmp_path:
     left = entry.stat().st_mtime
     assert maintenance._left_since(address, left - 1) == {old}
     assert maintenance._left_since(address, left + 1) == set()
+
+
+def test_the_log_is_not_read_for_files_that_left_where_none_is_to_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, read = str(tmp_path / "t"), list[str]()
+    write_deltalake(address, pa.table({"n": [1]}))
+    monkeypatch.setattr(maintenance, "_left_since", lambda address, moment: read.append(address) or set())
+    upkeep = maintenance.Maintenance(CleanUp(keep_us=30 * 86_400_000_000), {}, {})
+    assert [*upkeep._removable(DeltaTable(address), address)] == [] and not read
+    (tmp_path / "t" / "left.parquet").write_bytes(b"")
+    os.utime(tmp_path / "t" / "left.parquet", (0, 0))
+    assert len([*upkeep._removable(DeltaTable(address), address)]) == 1 and read
 
 
 def test_a_log_that_its_owner_keeps_is_not_cut(flow: Flow) -> None:

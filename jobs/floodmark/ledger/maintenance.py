@@ -198,9 +198,11 @@ class Maintenance:
             return
         keep = hours(_retention(table, FILES, self.how.keep_us))
         wanted = _needed(table, address, need)
-        if keep > hours(retention_us(address, FILES, table.metadata().configuration.get(FILES, DEFAULTS[FILES]))):
+        found = table.vacuum(keep, dry_run=True, enforce_retention_duration=False, full=True)
+        longer = keep > hours(retention_us(address, FILES, table.metadata().configuration.get(FILES, DEFAULTS[FILES])))
+        if found and longer:  # reads each young entry of the log
             wanted |= _left_since(address, time.time() - keep * 3600)
-        for path in table.vacuum(keep, dry_run=True, enforce_retention_duration=False, full=True):
+        for path in found:
             file = root / (path if (root / path).exists() else unquote(path))
             own = file.exists() and file.resolve() == file  # delta-rs follows links, which lead to files of others
             named = file.suffix == ".parquet" and is_of_a_table(file.relative_to(root))
