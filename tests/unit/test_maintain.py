@@ -205,8 +205,8 @@ def test_the_log_is_not_read_for_files_that_left_where_none_is_to_be_removed(
     monkeypatch.setattr(maintenance, "_left_since", lambda address, moment: read.append(address) or set())
     upkeep = maintenance.Maintenance(CleanUp(keep_us=30 * 86_400_000_000), {}, {})
     assert [*upkeep._removable(DeltaTable(address), address)] == [] and not read
-    (tmp_path / "t" / "left.parquet").write_bytes(b"")
-    os.utime(tmp_path / "t" / "left.parquet", (0, 0))
+    (tmp_path / "t" / "part-left.parquet").write_bytes(b"")
+    os.utime(tmp_path / "t" / "part-left.parquet", (0, 0))
     assert len([*upkeep._removable(DeltaTable(address), address)]) == 1 and read
 
 
