@@ -16,6 +16,7 @@ from floodmark.core.protocol.records.backfills import Backfill, Deferred, Rewrit
 from floodmark.core.protocol.records.rows import Counts
 from floodmark.ledger.ledger import Ledger
 from floodmark.views.status.glance import Glance
+from floodmark.views.status.refusals import Stop
 from floodmark_airflow.pages.access import DagFacts, facts_of
 from floodmark_airflow.pages.cache import Answer
 from floodmark_airflow.pages.condition import Condition, condition
@@ -61,7 +62,9 @@ def test_results_that_do_not_follow_a_rewrite_are_not_up_to_date(flow: Flow) -> 
 
 
 def test_an_edit_that_the_next_run_refuses_is_bad(flow: Flow) -> None:
-    assert told(flow, refused="changed streams") == Condition("changed", "bad", "changed streams")
+    edit, outage = Stop("changed streams", is_edit=True), Stop("the store is down", is_edit=False)
+    assert told(flow, refused=edit) == Condition("changed", "bad", "changed streams")
+    assert told(flow, refused=outage) == Condition("sink at fault", "bad", "the store is down")
 
 
 def test_a_rule_that_failed_stays_bad_until_a_run_has_ended_well(flow: Flow) -> None:

@@ -17,9 +17,10 @@ from test_operator import spark_submit
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
+from floodmark.core.protocol.records.backfills import Deferred, Rewrite
 from floodmark.core.protocol.records.rows import Counts, Life
 from floodmark.ledger.delta import tables
-from floodmark_airflow.triggers.lives import Drop
+from floodmark_airflow.triggers.lives import Drop, Retire
 
 pytestmark = pytest.mark.usefixtures("rules")
 STARTED = 'while [ "${1##*/}" != operate_rule.py ]; do shift; done\nexec '
@@ -46,6 +47,15 @@ def test_each_asks_for_the_name_of_the_rule(flow: Flow, fake_path: Path) -> None
     with pytest.raises(AirflowFailException, match="expected state, sinks or all, found None"):
         execute(flow.rule(), operation="drop", confirm="one")
     assert not (fake_path / "arguments").exists()
+
+
+def test_a_retirement_says_which_corrections_are_given_up(flow: Flow) -> None:
+    ledger = lived(flow)
+    asked = Retire(as_is=True)
+    assert asked.preview(flow.rule()) == "the rule no longer runs after epoch 1"
+    rewrite = Rewrite(since="1", upto="2", commits=("version 1 (DELETE)",))
+    ledger.defer(Deferred(entry=ledger.begun.entry.text(), rewrites={"events": rewrite}))
+    assert "rewrites of events have yet to be corrected" in asked.preview(flow.rule())
 
 
 def test_a_retired_rule_is_skipped_by_its_dag_until_it_is_back(flow: Flow, fake_path: Path) -> None:

@@ -27,10 +27,11 @@ from floodmark.core.protocol.records.rows import Counts, Life, Seal
 from floodmark.core.protocol.recovery import SEAL
 from floodmark.core.rules.rule import Rule, load_rules
 from floodmark.core.text.addresses import same_address
-from floodmark.errors import HistoryGone, RuleChanged, Sealed
+from floodmark.errors import FloodmarkError, HistoryGone, RuleChanged, RunFailed, Sealed
 from floodmark.ledger.delta.tables import newest_version
 from floodmark.ledger.ledger import Ledger
 from floodmark.reading import read
+from floodmark.views.status.refusals import refused
 
 
 @pytest.mark.parametrize(
@@ -170,6 +171,25 @@ def _goes_on(flow: Flow) -> Head:
     ledger = flow.ledger()
     assert ledger.head is not None
     return check_same_sinks(ledger.head, flow.rule(), ledger.id)
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_edit"), [(RunFailed("the store is down"), False), (RuleChanged("another key"), True), (None, None)]
+)
+def test_what_stops_the_next_run_is_an_edit_or_a_sink_that_cannot_be_opened(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch, fault: FloodmarkError | None, is_edit: bool | None
+) -> None:
+    lived(flow)
+    head = flow.ledger().head
+    assert head is not None
+
+    def check(head: Head, rule: Rule) -> None:
+        if fault is not None:
+            raise fault
+
+    monkeypatch.setattr("floodmark.views.status.refusals.check_same_sinks", check)
+    found = refused(flow.rule(), head)
+    assert (found and (found.said, found.is_edit)) == (fault and (str(fault), is_edit))
 
 
 SPELLINGS = [

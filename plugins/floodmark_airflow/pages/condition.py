@@ -82,7 +82,7 @@ def _of_ledger(seen: Glance) -> Condition:
     if left is not None:
         return Condition("unfinished" if head.seal else "open", "warn", left)
     if seen.refused is not None:
-        return Condition("changed", "bad", seen.refused)
+        return Condition("changed" if seen.refused.is_edit else "sink at fault", "bad", seen.refused.said)
     faults = [lag for lag in seen.lag.values() if isinstance(lag, str)]
     if faults:
         return Condition("source at fault", "bad", faults[0])

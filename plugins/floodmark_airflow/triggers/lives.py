@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from floodmark.core.lifecycle.life import check_droppable, rechecking, renaming, retiring, returning
+from floodmark.core.lifecycle.life import check_droppable, describe_undone, rechecking, renaming, retiring, returning
 from floodmark_airflow import settings
 from floodmark_airflow.triggers.fields import Choice, Flag, Params, Word, asks
 from floodmark_airflow.triggers.operations import Operation, head_of, home_of, ledger_of
@@ -53,7 +53,8 @@ class Retire(Turn):
     def preview(self, rule: Rule) -> str:
         head = head_of(rule)
         _skip_unless(retiring(head, rule.rule, self.as_is), f"rule {rule.rule} is already retired, {head.retired}")
-        return f"the rule no longer runs after epoch {head.epoch}"
+        left = describe_undone(head)
+        return f"the rule no longer runs after epoch {head.epoch}" + (f"; {left}, and stays that way" if left else "")
 
 
 class Return(Turn):

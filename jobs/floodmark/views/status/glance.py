@@ -19,7 +19,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.views.epochs import epoch_entries
 from floodmark.views.status.freshness import newest_late
-from floodmark.views.status.refusals import refused
+from floodmark.views.status.refusals import Stop, refused
 from floodmark.views.status.rulestatus import StateSize, excused, lag_by_stream, newest_end, repeating, state_sizes
 
 EPOCHS = 12  # that are listed
@@ -29,7 +29,7 @@ ROWS = 4 * EPOCHS  # of the ledger that are read first: two for each epoch, and 
 @dataclass(frozen=True)
 class Glance:
     """`epochs`: the newest, the oldest first, as `floodmark epochs` lists them. `late`: rows of the newest run, if the
-    rule limits them. `refused`: why the present rule does not fit its generation. `fault`: why the rule cannot be
+    rule limits them. `refused`: why the next run will stop. `fault`: why the rule cannot be
     summarized.
     """
 
@@ -43,7 +43,7 @@ class Glance:
     targets: list[Undelivered] = field(default_factory=list)
     late: Late | None = None
     zoned: bool = True
-    refused: str | None = None
+    refused: Stop | None = None
     fault: str | None = None
 
     @property

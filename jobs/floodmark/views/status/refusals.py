@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from floodmark.connectors.places import check_same_sinks
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.rule import Rule
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, Refused
 
 
-def refused(rule: Rule, head: Head) -> str | None:
-    """Why the next run will stop: an edit of the rule, or a sink that cannot be opened. A rule with `rebuild` begins a
-    generation that fits."""
+@dataclass(frozen=True)
+class Stop:
+    """Why the next run will stop. `is_edit`: by an edit of the rule; otherwise, a sink cannot be opened."""
+
+    said: str
+    is_edit: bool
+
+
+def refused(rule: Rule, head: Head) -> Stop | None:
+    """None: it runs. A rule with `rebuild` begins a generation that fits."""
     try:
         if not rule.rebuild:
             check_same_sinks(head, rule)
     except FloodmarkError as fault:  # a sink that cannot be opened, too: all else is to be shown
-        return str(fault)
+        return Stop(str(fault), isinstance(fault, Refused))
     return None

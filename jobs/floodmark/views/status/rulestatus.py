@@ -239,7 +239,7 @@ def rule_status(rule: Rule, root: Path) -> RuleStatus:
             targets=lacking,
             target_lags={one.target: target_lag(rule, head, one, now) for one in lacking},
             removed=undelivered_of_removed(rule, home, ledger),
-            refused=refused(rule, head) if head else None,
+            refused=stop.said if head and (stop := refused(rule, head)) else None,
             fresh=fresh(rule, head, late_of(rows) if rows and rule.freshness else None, now),
             zoned=zoned(rule, head),
         )
