@@ -8,6 +8,9 @@ import os
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,6 +30,7 @@ from floodmark.ledger.delta.damage import log_faults, rename_torn_entries
 from floodmark.ledger.delta.hadoopsums import fits, sums_of
 from floodmark.ledger.delta.storefaults import cannot_take, damaged, of_client, passing
 from floodmark.ledger.ledger import Ledger, LedgerReader
+from floodmark.spark.write.appending import Appending
 
 COLUMNS = '{"type":"struct","fields":[{"name":"n","type":"long","nullable":true,"metadata":{}}]}'
 
@@ -99,6 +103,20 @@ def test_keys_that_have_expired_are_a_reason_to_retry() -> None:
     text = "The provided token has expired. (Service: S3, Status Code: 400, Request ID: x) ExpiredToken"
     assert of_client(text.replace("ExpiredToken", "")) is not None and of_client(text) is None
     assert passing(text) and not damaged(text)
+
+
+def test_files_that_no_version_names_go_with_their_checksums(tmp_path: Path) -> None:
+    names = ("k=a b/part-0.parquet", "part-1.parquet")
+    for name in names:
+        for file in (tmp_path / name, (tmp_path / name).with_name(f".{Path(name).name}.crc")):
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("x")
+    written = SimpleNamespace(
+        _address=str(tmp_path), _actions=lambda: [{"add": {"path": quote(name)}} for name in names]
+    )
+    for _ in range(2):
+        Appending.discard(cast("Appending", written))
+        assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
 
 
 FAILING = (errno.EIO, errno.EMFILE, errno.ESTALE, errno.EACCES, errno.ETIMEDOUT)

@@ -341,8 +341,7 @@ def _left_since(address: str, moment: float) -> set[str]:
 
 def _remove(rule: str, files: tuple[Path, ...]) -> None:
     for file in files:
-        file.unlink(missing_ok=True)
-        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        datafiles.remove_file(file)
         reach(rule, "maintain.vacuum.during")
 
 

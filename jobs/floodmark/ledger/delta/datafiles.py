@@ -127,6 +127,12 @@ def paths_of(action: dict[str, Any]) -> Iterator[str]:
             yield vector
 
 
+def remove_file(file: Path) -> None:
+    """Remove a file, if it is there, and Hadoop's checksum beside it."""
+    file.unlink(missing_ok=True)
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
 def absent(address: str, paths: list[str]) -> list[str]:
     """Those of some files of a table, as the log spells them but decoded, that no longer exist."""
     return _absent(address, paths)

@@ -97,7 +97,7 @@ class Appending:
         """Remove the files that were written, which no version names. The table is in a folder of this machine."""
         for action in self._actions():
             for path in datafiles.paths_of(action):
-                Path(self._address, unquote(path)).unlink(missing_ok=True)
+                datafiles.remove_file(Path(self._address, unquote(path)))
 
     def _written(self, frame: DataFrame, digesting: Digesting) -> Digest:
         taken = Observation()
