@@ -51,7 +51,7 @@ from floodmark.connectors.backlog.news import look
 from floodmark.connectors.delta.rewrites import file_changes, is_fed
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.crashpoints import CORRECTION_POINTS
-from floodmark.errors import HistoryGone, InputFault, RuleInvalid
+from floodmark.errors import HistoryGone, InputFault, Refused, RuleInvalid
 
 # Each form is rewritten in `test_correction_lives.py`, too. `move` is below, with a kill, and `merge` in the tests of a
 # table with a change feed and of one that is only merged into; `move`, `restore` and `overwrite` are in
@@ -491,4 +491,45 @@ def test_a_backfill_lets_a_late_row_decide_which_duplicates_count(spark: SparkSe
     backfill(spark, flow, round(at(140).timestamp() * 1e6), round(at(200).timestamp() * 1e6))
     same_as_batch(spark, flow)
     assert [row[2] for row in sink(flow) if row[1] == "a"] == [1.0]
+    proven(flow)
+
+
+def _with_late_duplicate(spark: SparkSession, place: Path) -> Flow:
+    """The row of second 150 was late, and makes that of second 190 a duplicate."""
+    flow = flow_of(place, "distinct rows", sinks=1)
+    flow.arrive([event(190, "a", 2.0, 1), event(400, "b")])
+    run(spark, flow)
+    flow.arrive([event(150, "a", 3.0, 1), event(500, "b")])
+    run(spark, flow)
+    assert flow.counts()["late"] == 1
+    return flow
+
+
+@pytest.mark.parametrize(("first", "last"), [(140, 160), (180, 200)])
+def test_a_backfill_does_not_part_a_late_row_from_its_duplicate(
+    spark: SparkSession, place: Path, first: int, last: int
+) -> None:
+    """With the first alone, the key would be there twice; with the second alone, not at all."""
+    flow = _with_late_duplicate(spark, place)
+    before = sink(flow)
+    begin, end = (round(at(second).timestamp() * 1e6) for second in (first, last))
+    with pytest.raises(Refused, match=r"Name an interval with both, --from \d+ --to \d+, or") as refused:
+        backfill(spark, flow, begin, end)
+    assert sink(flow) == before
+    found = str(refused.value).split()
+    backfill(spark, flow, *(int(found[found.index(name) + 1].strip(",")) for name in ("--from", "--to")))
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
+def test_a_correction_recomputes_all_where_it_would_part_them(spark: SparkSession, place: Path) -> None:
+    flow = _with_late_duplicate(spark, place)
+    flow.arrive([event(1000, "b")])
+    run(spark, flow)
+    flow.arrive([event(600, "z", n=7)])
+    run(spark, flow)
+    spark.sql(f"UPDATE delta.`{flow.source}` SET at = at - INTERVAL 500 SECONDS WHERE n = 7")  # 100: up to 160
+    run(spark, flow)
+    assert newest_backfill(flow).whole
+    same_as_batch(spark, flow)
     proven(flow)

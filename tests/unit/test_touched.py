@@ -19,6 +19,7 @@ from floodmark.connectors.delta.rewrites import FileChanges, as_added, rewriting
 from floodmark.core.lifecycle.backfills import (
     EVER,
     EVERYTHING,
+    Interval,
     as_computed,
     holds,
     requested_interval,
@@ -30,23 +31,28 @@ from floodmark.core.lifecycle.changes import check_edit, check_keeps_corrections
 from floodmark.core.lifecycle.corrections import (
     MOST_GAPS,
     check_correctable,
+    check_uncut,
     grain_of,
     has_passed_over,
+    keep_late,
+    may_be_cut,
     nothing_touched,
     of_sessions,
     parted,
+    settled_at,
     spanning,
     still_there,
     still_valid,
     times_of,
     touched_interval,
+    uncut,
 )
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Counts
 from floodmark.core.protocol.ticks import due_watermark
-from floodmark.core.rules.checks.recomputing import Scope
+from floodmark.core.rules.checks.recomputing import Scope, narrow_reasons
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import HistoryGone, Refused, RuleChanged, RuleInvalid
 from floodmark.ledger.delta.tablelog import DataCommit
@@ -499,3 +505,62 @@ def test_a_removed_file_without_a_size_has_that_with_which_it_was_added(tmp_path
 def test_a_dead_row_without_an_event_time_touches_nothing() -> None:
     assert times_of({None, 3, 4, 7}, 10) == [(30, 49), (70, 79)]
     assert times_of({None}, 10) == []
+
+
+ONCE = {"sql": STATELESS, "stream": {**CORRECT, "distinct": DISTINCT}}
+BY_MINUTE = {**ONCE, "sql": TUMBLING}
+
+
+@pytest.mark.parametrize(
+    ("how", "pair", "part", "wider"),
+    [
+        (ONCE, (50, 70), (60, 80), (50, 80)),
+        (ONCE, (50, 70), (40, 60), (40, 70 + 1e-6)),
+        (ONCE, (50, 70), (40, 70), (40, 70 + 1e-6)),
+        (ONCE, (50, 70), (50, 70 + 1e-6), (50, 70 + 1e-6)),
+        (ONCE, (50, 70), (40, 50), (40, 50)),
+        (ONCE, (50, 70), (70 + 1e-6, 90), (70 + 1e-6, 90)),
+        (BY_MINUTE, (50, 70), (0, 60), (0, 120)),
+        (BY_MINUTE, (50, 70), (60, 180), (0, 180)),
+        (BY_MINUTE, (50, 59), (0, 60), (0, 60)),
+    ],
+)
+def test_a_late_row_and_its_duplicate_are_recomputed_together(
+    tmp_path: Path, how: Any, pair: tuple[float, float], part: tuple[float, float], wider: tuple[float, float]
+) -> None:
+    rule = rule_of(tmp_path, **how)
+    at, asked, expected = ([round(one * SECOND) for one in each] for each in (pair, part, wider))
+    assert uncut(rule, [(asked[0], asked[1])], [(at[0], at[1])]) == [tuple(expected)]
+    if asked != expected:
+        late = [(at[0], at[0] + 1)]
+        assert may_be_cut(rule, [(asked[0], asked[1])], late) == late, "rows are looked at"
+
+
+def test_late_rows_far_from_the_bounds_cost_nothing(tmp_path: Path) -> None:
+    rule, part = rule_of(tmp_path, **ONCE), (10 * MINUTE, 20 * MINUTE)
+    far = [(9 * MINUTE - SECOND, 9 * MINUTE), (12 * MINUTE, 13 * MINUTE), (20 * MINUTE, 21 * MINUTE)]
+    assert may_be_cut(rule, [part], far) == []
+    assert settled_at(rule, [part], far) == 14 * MINUTE
+    assert settled_at(rule, [part], far[:1]) is None
+
+
+def test_what_would_part_them_is_refused_with_the_way(tmp_path: Path) -> None:
+    rule = rule_of(tmp_path, **ONCE)
+    interval = Interval.of(rule, 0, MINUTE)
+    check_uncut(rule, interval, [(0, MINUTE)], 2 * MINUTE, 2 * MINUTE + 1)
+    for wider, settled, told in [
+        (None, None, "late rows were dropped"),
+        ([(-5, MINUTE + 7)], None, f"--from -5 --to {MINUTE + 7}, or recompute everything with `floodmark backfill"),
+        ([(0, MINUTE)], 2 * MINUTE, f"expected the watermark after {2 * MINUTE}, where .* ends, found {2 * MINUTE}[.]"),
+    ]:
+        with pytest.raises(Refused, match=told):
+            check_uncut(rule, interval, wider, settled, 2 * MINUTE)
+
+
+@pytest.mark.parametrize("how", [ONCE, {"sql": LONE}])
+def test_without_its_late_rows_nothing_bounds_what_they_join(tmp_path: Path, how: Any) -> None:
+    rule = rule_of(tmp_path, **how)
+    dropping = rule.model_copy(update={"late": "drop"})
+    assert (scope_now(rule, head(rule)), scope_now(dropping, head(dropping))) == (Scope.INTERVAL, Scope.ALL)
+    assert next(narrow_reasons(dropping)).startswith("late rows were dropped")
+    assert (keep_late([rule]), keep_late([rule, dropping])) == (True, False)

@@ -16,6 +16,7 @@ from floodmark.core.lifecycle.backfills import (
     Interval,
     Shown,
     is_final,
+    of_no_interval,
     reach_of,
     reasons_by_start,
     reasons_in_sinks,
@@ -26,8 +27,9 @@ from floodmark.core.lifecycle.backfills import (
 from floodmark.core.protocol.records.backfills import Gaps, Restated, Rewrite, Rewritten
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Counts
-from floodmark.core.rules.checks.recomputing import Scope, has_keys
+from floodmark.core.rules.checks.recomputing import LATE_UNKNOWN, Scope, has_keys
 from floodmark.core.rules.rule import Rule
+from floodmark.core.sql.forms.distinct import reach_us
 from floodmark.core.sql.timecolumn import time_column_of
 from floodmark.core.sql.windows import Reach, Sizes
 from floodmark.errors import Refused
@@ -137,6 +139,33 @@ def of_sessions(rule: Rule, span: Restated, until: int | None, watermark: int | 
     return Interval(span.begin, span.end, span.first, span.high, time_column, None, final, span.gaps)
 
 
+def check_uncut(
+    rule: Rule, interval: Interval, wider: Parts | None, settled: int | None, watermark: int | None
+) -> None:
+    """Raise Refused for an interval that would have results of a late row without those of its duplicates.
+
+    wider: the interval with the results of both; None: not all late rows were kept. settled: the watermark after which
+    no more duplicates come.
+    """
+    if wider is None:
+        raise of_no_interval(rule.rule, LATE_UNKNOWN)
+    begin, end, shown = wider[0][0], wider[-1][1], interval.shown
+    about = f"rule {rule.rule}: a row that was late and a row of its key"
+    if (begin, end) != (interval.begin, interval.end):
+        raise Refused(
+            f"{about}, within the horizon of `distinct`, are on both sides of a bound: the key would have two results, "
+            f"or none. Name an interval with both, --from {shown(begin)} --to {shown(end)}, or recompute everything "
+            f"with `floodmark backfill {rule.rule} --all`"
+        )
+    if settled is not None and (watermark is None or watermark <= settled):
+        found = "no watermark yet" if watermark is None else shown(watermark)
+        raise Refused(
+            f"{about} that is yet to come could both have results: expected the watermark after {shown(settled)}, "
+            f"where the horizon of the interval's late rows ends, found {found}. Wait for newer rows, end the interval "
+            f"before these late rows, or recompute everything with `floodmark backfill {rule.rule} --all`"
+        )
+
+
 def check_ended(rule: str, interval: Interval, until: int | None, watermark: int | None, shown: Shown) -> None:
     """Raise Refused unless all sessions of the interval are final. until: when the last one ends."""
     if interval.final or until is None:
@@ -153,6 +182,47 @@ def same_expectations(rule: Rule, earlier: Iterable[Rule]) -> bool:
     """Whether these texts of the rule expect the same of its streams' rows. Others have made other sessions of them."""
     now = {name: stream.expect for name, stream in rule.streams.items()}
     return all({name: stream.expect for name, stream in one.streams.items()} == now for one in earlier)
+
+
+def keep_late(texts: Iterable[Rule]) -> bool:
+    """Whether by all these texts of the rule late rows were kept, so that it is known which rows were late."""
+    return all(text.late != "drop" for text in texts)
+
+
+def may_be_cut(rule: Rule, parts: Parts, late: Parts) -> Parts:
+    """Of times of late rows, those on which results in the parts depend, and results beside them."""
+    windows, reach = windows_of(rule), reach_of(rule)
+    return [one for one in late if _cuts(parts, _touched(windows, reach, one[0], one[1] - 1))]
+
+
+def uncut(rule: Rule, parts: Parts, pairs: Parts) -> Parts:
+    """The parts, widened by the results of pairs of which they have but one row's.
+
+    pairs: the times of a late row of a `distinct` stream, and of a duplicate of it. With the first alone, its key would
+    be in the results twice; with the second alone, not at all.
+    """
+    windows, reach = windows_of(rule), reach_of(rule)
+    rest = Reach(reach.before_us - min(_horizons(rule)), reach.after_us)
+    found = [_touched(windows, rest, first, last) for first, last in pairs]
+    return parted([*parts, *(one for one in found if _cuts(parts, one))], 0)
+
+
+def _cuts(parts: Parts, interval: tuple[int, int]) -> bool:
+    """Whether an edge of one of the parts lies within the interval."""
+    return any(interval[0] < edge < interval[1] for part in parts for edge in part)
+
+
+def settled_at(rule: Rule, parts: Parts, late: Parts) -> int | None:
+    """The watermark after which no row can come that is a duplicate of a late row with results in the parts."""
+    windows, furthest = windows_of(rule), max(_horizons(rule))
+    found = [(_touched(windows, Reach(), first, last - 1), last) for first, last in late]
+    held = (last for own, last in found if any(own[0] < end and begin < own[1] for begin, end in parts))
+    return max((last + furthest for last in held), default=None)
+
+
+def _horizons(rule: Rule) -> list[int]:
+    """How far before a row, at most, a row lies of which it is a duplicate; of each `distinct` stream."""
+    return [reach_us(stream.distinct.within_us) for stream in rule.streams.values() if stream.distinct is not None]
 
 
 def check_correctable(

@@ -23,6 +23,7 @@ from floodmark.connectors.preflight import check_start_versions, check_without_j
 from floodmark.connectors.relay.backlogs import check_rest
 from floodmark.core.lifecycle.abandoning import abandonable
 from floodmark.core.lifecycle.backfills import Interval, as_computed, is_requested, is_still_valid
+from floodmark.core.lifecycle.corrections import check_uncut, settled_at
 from floodmark.core.lifecycle.life import check_living, refuse_rebuilt
 from floodmark.core.process.loading import load_class
 from floodmark.core.protocol.crashpoints import reach
@@ -44,7 +45,7 @@ from floodmark.spark.rule.analysis import analyse
 from floodmark.spark.rule.backfill import backfilling, bykey, correcting, everything, rehearsing, sessions
 from floodmark.spark.rule.backfill.backfilling import BackfillResult, Recomputed
 from floodmark.spark.rule.backfill.rehearsing import Rehearsed
-from floodmark.spark.rule.backfill.rereading import PastRows
+from floodmark.spark.rule.backfill.rereading import PastRows, late_times, uncut_by
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import Report, RunReport
 from floodmark.spark.rule.generation import Plan
@@ -327,8 +328,19 @@ def _computed(session: SparkSession, plan: Plan, home: Home, head: Head, interva
         return everything.compute(session, plan, home, head, interval)
     if plan.rule.query.lone_sessions is not None:
         interval = sessions.requested(session, plan, home, head, interval)
+    _check_duplicates(session, plan, home, head, interval)
     compute = bykey.compute if has_keys(plan.rule) else backfilling.compute
     return compute(session, plan, home, head, interval)
+
+
+def _check_duplicates(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> None:
+    """Refuse an interval in which a late row of a `distinct` stream counts, and beside which rows of its key do."""
+    with closing(PastRows(session, plan, home, head)) as past:
+        late, parts = late_times(past), [(interval.begin, interval.end)]
+        if late != []:
+            wider = None if late is None else uncut_by(past, parts, late)
+            settled = settled_at(plan.rule, parts, late or [])
+            check_uncut(plan.rule, interval, wider, settled, head.watermark)
 
 
 def _check_columns(session: SparkSession, plan: Plan, home: Home, ledger: Ledger, keep_output: bool) -> None:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from floodmark.core.sql.query import Query
     from floodmark.core.sql.timecolumn import TimeColumn
 
+LATE_UNKNOWN = (
+    "late rows were dropped (`late: drop`), and nothing says which rows beyond the interval they make duplicates, or "
+    "join into one session"
+)
 _REBUILT = "each run recomputes all of it (`rebuild: true`)"
 
 
@@ -164,6 +168,8 @@ def _of_query(rule: Rule) -> Iterator[str]:
             "nothing bounds its sessions: expected no other windows and no lookup tables beside them, one fixed gap, "
             "and a stream that they read directly"
         )
+    elif rule.late == "drop" and (query.sessions or any(stream.distinct for stream in rule.streams.values())):
+        yield LATE_UNKNOWN
     elif query.is_full_join:
         yield "it has a FULL JOIN, of whose results each event time may be NULL"
     elif time_column_of(rule.sql, rule.event_times, rule.lookups) is None:

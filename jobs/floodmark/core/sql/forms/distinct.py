@@ -13,6 +13,11 @@ DAY = 86_400_000_000  # µs: from here on Spark moves a frame's bound by days of
 Horizon = tuple[Sequence[str], int]  # the key's columns, and for how long a row makes others of its key duplicates: µs
 
 
+def reach_us(within_us: int) -> int:
+    """How far before a row its frame begins, at most."""
+    return within_us + DAY if within_us >= DAY else within_us
+
+
 def deduplicated(shape: Shape, distinct: Mapping[str, Horizon]) -> str:
     """The SQL that reads each of these streams without its duplicates."""
     sql = shape.sql
@@ -27,8 +32,7 @@ def _first_ones(name: str, time: str, keys: Sequence[str], within_us: int) -> st
     """Rows that no row of their key precedes within the horizon; of those with one event time, the first."""
     before, place = f"{HIDDEN}before", f"{HIDDEN}place"
     by, at = ", ".join(map(quoted, keys)), quoted(time)
-    reach = within_us + DAY if within_us >= DAY else within_us
-    frame = f"RANGE BETWEEN {_interval(reach)} PRECEDING AND {_interval(1)} PRECEDING"
+    frame = f"RANGE BETWEEN {_interval(reach_us(within_us))} PRECEDING AND {_interval(1)} PRECEDING"
     latest = f"max({at}) OVER (PARTITION BY {by} ORDER BY {at} {frame}) AS {before}"
     places = f"row_number() OVER (PARTITION BY {by}, {at} ORDER BY {at}) AS {place}"
     inner = f"SELECT *, {latest}, {places} FROM {quoted(name)}"  # noqa: S608 - ours, of names that are declared

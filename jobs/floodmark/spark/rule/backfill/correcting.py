@@ -55,7 +55,7 @@ from floodmark.spark.rule.backfill.backfilling import (
     correction_of,
     head_of,
 )
-from floodmark.spark.rule.backfill.rereading import PastRows
+from floodmark.spark.rule.backfill.rereading import PastRows, late_times, uncut_by
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.session.jvm import bytes_read, materialised
 
@@ -303,7 +303,18 @@ def _touched(past: PastRows, differences: Mapping[str, Difference]) -> Interval 
         newest = max(at for at in (*known, *head.maxima.values()) if at is not None)
         return sessions.touched(past, [(begin, end + 1) for begin, end in times], changed, newest)
     needed = plan.fold.needed_from(head.watermark) if plan.fold.tables else NO_LIMIT
-    return touched_interval(plan.rule, times, needed)
+    return _uncut(past, touched_interval(plan.rule, times, needed))
+
+
+def _uncut(past: PastRows, interval: Interval) -> Interval | None:
+    """The interval; None if it has results of a late row of a `distinct` stream without those of its duplicates, or if
+    nothing says which rows were late."""
+    late = late_times(past)
+    if not late:
+        return None if late is None else interval
+    edges = [interval.begin, *(edge for gap in interval.gaps for edge in gap), interval.end]
+    parts = list(zip(edges[::2], edges[1::2], strict=True))
+    return interval if uncut_by(past, parts, late) == parts else None
 
 
 def _state_spans(plan: Plan, interval: Interval, watermark: int | None) -> dict[str, Replaced]:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from itertools import chain
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +14,17 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from pyspark.sql.types import StructField, StructType
 
 from floodmark.connectors.ports.registry import sources
-from floodmark.core.lifecycle.corrections import has_passed_over, still_there
+from floodmark.core.lifecycle.corrections import (
+    Parts,
+    grain_of,
+    has_passed_over,
+    keep_late,
+    may_be_cut,
+    spanning,
+    still_there,
+    times_of,
+    uncut,
+)
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
@@ -298,6 +309,54 @@ def reread(session: SparkSession, plan: Plan, home: Home, begun: Entry, end: Ent
     """The rule's frame over the sources' rows between two entries; of a stream that is foreseen over all its rows."""
     foreseen = {i: plan.foreseen[name].rows for i, name in enumerate(plan.rule.streams) if name in plan.foreseen}
     return read_range(session, plan.rule, home, plan.fold.shape, begun, end, end.clock_ms * 1000, {**foreseen})
+
+
+def late_times(past: PastRows) -> Parts | None:
+    """When the late rows of `distinct` streams were, roughly; None: not all late rows were kept."""
+    rule = past.plan.rule
+    deduplicated = [i for i, stream in enumerate(rule.streams.values()) if stream.distinct is not None]
+    if not deduplicated:
+        return []
+    if not keep_late(text.rule for text in texts_of(past.home, past.head)):
+        return None
+    if not has_rows(past.home.late):
+        return []
+    rows = past.quarantined(past.home.late).where(F.col("_s").isin(deduplicated))
+    found = rows.agg(F.min("_t"), F.max("_t")).head()
+    if found is None or found[0] is None:
+        return []
+    grain = grain_of(rule, *found)
+    parts = rows.selectExpr(f"(_t - pmod(_t, {grain})) DIV {grain} AS part").distinct().collect()
+    return [(begin, end + 1) for begin, end in times_of([row["part"] for row in parts], grain)]
+
+
+def uncut_by(past: PastRows, parts: Parts, late: Parts) -> Parts:
+    """The parts, widened so that they hold the results of a late row and of its duplicates, or none of them.
+
+    late: the times of late rows.
+    """
+    rule = past.plan.rule
+    times = may_be_cut(rule, parts, late)
+    pairs = chain.from_iterable(_pairs(past, i, stream, times) for i, stream in enumerate(rule.streams.values()))
+    return uncut(rule, parts, list(pairs)) if times else parts
+
+
+def _pairs(past: PastRows, number: int, stream: Stream, times: Parts) -> Iterator[tuple[int, int]]:
+    """The times of late rows of a stream, each with that of the last row which is a duplicate of it."""
+    if stream.distinct is None:
+        return
+    shape, (name, within_us) = past.plan.fold.shape, (list(past.plan.rule.streams)[number], stream.distinct.within_us)
+    keys = [quoted(shape.prefix(name) + spelt(key, shape.streams[name].names)) for key in stream.distinct.key]
+    mine, named = f"_s = {number} AND _k AND _e IS NULL", [f"{key} AS _k{i}" for i, key in enumerate(keys)]
+    span = spanning(times, 0, 0, past.head.epoch)
+    late = past.quarantined(past.home.late).where(_within(span)).where(mine).selectExpr("_t AS _late", *named)
+    read = past.in_span(spanning(times, 0, within_us + 1, past.head.epoch)).where(mine)
+    rows = read.selectExpr("_t", *(one.replace("AS _k", "AS _o") for one in named))
+    same = " AND ".join(f"_k{i} <=> _o{i}" for i in range(len(keys)))
+    pairs = late.join(rows, F.expr(f"{same} AND _t > _late AND _t <= _late + {within_us}L"))
+    grain = grain_of(past.plan.rule, times[0][0], times[-1][1])
+    for row in pairs.groupBy(F.expr(f"_late DIV {grain}")).agg(F.min("_late"), F.max("_t")).collect():
+        yield row[1], row[2]
 
 
 def has_rows(table: str) -> bool:

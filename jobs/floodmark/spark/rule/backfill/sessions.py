@@ -23,6 +23,7 @@ from floodmark.core.lifecycle.corrections import (
     SECOND,
     Parts,
     check_ended,
+    keep_late,
     nothing_touched,
     of_sessions,
     parted,
@@ -32,6 +33,7 @@ from floodmark.core.lifecycle.corrections import (
 )
 from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
+from floodmark.core.rules.checks.recomputing import LATE_UNKNOWN
 from floodmark.core.sql.forms.bounds import HIDDEN
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.ledger.home import Home
@@ -55,7 +57,8 @@ def touched(past: PastRows, times: Parts, rows: DataFrame, newest: int) -> Inter
     before the rule's file was edited, sessions were made of other rows.
     """
     rule, watermark = past.plan.rule, past.head.watermark
-    if watermark is None or not same_expectations(rule, (text.rule for text in texts_of(past.home, past.head))):
+    texts = [text.rule for text in texts_of(past.home, past.head)]
+    if watermark is None or not same_expectations(rule, texts) or not keep_late(texts):
         return None
     search = _Search(past, rows)
     found, _ = search.around(times, [])
@@ -72,7 +75,10 @@ def opens_at(interval: Interval) -> int:
 def requested(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Interval:
     """The interval, widened to whole sessions. Raises Refused if one of them is not final, or was made otherwise."""
     rule, wanted = plan.rule, [(interval.begin, interval.end)]
-    if not same_expectations(rule, (text.rule for text in texts_of(home, head))):
+    texts = [text.rule for text in texts_of(home, head)]
+    if not keep_late(texts):
+        raise of_no_interval(rule.rule, LATE_UNKNOWN)
+    if not same_expectations(rule, texts):
         raise of_no_interval(
             rule.rule, "a stream had another `expect` in earlier epochs, which may have had other rows in its sessions"
         )
