@@ -13,10 +13,11 @@ from deltalake import DeltaTable, write_deltalake
 from floodmark.connectors.delta.changes import ChangesSource
 from floodmark.connectors.delta.mapping import PHYSICAL, Layout, known_layouts, layouts, relaid
 from floodmark.connectors.delta.offsets import DeltaOffset
-from floodmark.connectors.delta.rewrites import FEED, files_moved
+from floodmark.connectors.delta.rewrites import files_moved
 from floodmark.connectors.delta.source import DeltaSource
 from floodmark.core.rules.model import OnRewrite
 from floodmark.core.rules.rule import Stream
+from floodmark.core.sql.tree.names import CHANGE_FEED
 from floodmark.errors import HistoryGone
 
 ROWS = pa.table({"k": ["a"], "n": [1]})
@@ -230,7 +231,7 @@ def test_a_log_that_no_longer_tells_refuses_nothing(table: Path) -> None:
 
 def test_a_feed_over_other_partition_columns_is_refused(place: Path) -> None:
     table = place / "in"
-    write_deltalake(table, ROWS, configuration={FEED: "true"})
+    write_deltalake(table, ROWS, configuration={CHANGE_FEED: "true"})
     write_deltalake(table, ROWS, mode="append")
     overwrite_by_k(table)
     feed = ChangesSource("e", Stream(kind="delta", address=str(table), changes=True))

@@ -94,3 +94,5 @@ def test_other_names_are_free(tmp_path: Path, name: str) -> None:
 
 def test_a_feed_is_one_in_any_case_of_letters() -> None:
     assert has_feed(FED["properties"]) and not has_feed({"delta.enableChangeDataFeed": "false"}) and not has_feed({})
+    assert has_feed({"delta.enablechangedatacapture": "True"})
+    assert not has_feed({"delta.enableChangeDataCapture": "true", "delta.enableChangeDataFeed": "false"})

@@ -17,10 +17,13 @@ from floodmark.spark.write.rewriting import Rewriting
 FEED = "delta.enableChangeDataFeed"
 
 
-def transaction(value: str | None) -> Any:
+def transaction(value: str | None, name: str = FEED) -> Any:
     """A transaction over a table with this value of the property."""
-    found = SimpleNamespace(isDefined=lambda: value is not None, get=lambda: value)
-    properties = SimpleNamespace(configuration=lambda: SimpleNamespace(get=lambda _: found))
+
+    def get(asked: str) -> Any:
+        return SimpleNamespace(isDefined=lambda: value is not None and asked == name, get=lambda: value)
+
+    properties = SimpleNamespace(configuration=lambda: SimpleNamespace(get=get))
     one = Rewriting.__new__(Rewriting)
     one._txn = SimpleNamespace(metadata=lambda: properties)
     return one
@@ -32,6 +35,12 @@ def transaction(value: str | None) -> Any:
 )
 def test_a_property_is_read_in_any_case(value: str | None, set_: bool) -> None:
     assert transaction(value)._has_setting(FEED) == set_
+
+
+def test_a_change_feed_has_an_older_name() -> None:
+    older = "delta.enableChangeDataCapture"
+    assert transaction("true", older)._has_setting(FEED)
+    assert not transaction("true", older)._has_setting("delta.enableDeletionVectors")
 
 
 @pytest.mark.parametrize(("value", "fed"), [("true", True), ("True", True), ("False", False)])

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from deltalake import DeltaTable
 
 from floodmark.connectors.delta import mapping
+from floodmark.core.sql.tree.names import has_feed
 from floodmark.core.text.tablenames import about_table
 from floodmark.errors import HistoryGone
 from floodmark.ledger.delta import tablelog
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from floodmark.connectors.planning.versionrows import Added
     from floodmark.core.rules.rule import Stream
 
-FEED = "delta.enableChangeDataFeed"
 _TRACKED, _ROW_IDS = "delta.enableRowTracking", ("baseRowId", "defaultRowCommitVersion")
 Key = tuple[str, str]  # a file, and its deletion vector: the same file with another vector has other rows
 
@@ -137,7 +137,7 @@ def files_moved(
 
 def is_fed(table: DeltaTable, address: str, first: int) -> bool:
     """Whether the table's change feed has all rows that left and came since version `first`, with today's columns."""
-    if table.metadata().configuration.get(FEED, "").lower() != "true":
+    if not has_feed(table.metadata().configuration):
         return False
     since = (logged_between(address, version) for version in range(first, table.version() + 1))
     return not any("metaData" in action for actions in since for action in actions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
+from floodmark.core.sql.tree.names import CHANGE_FEED, FEED_BEFORE
 from floodmark.ledger.delta.keybounds import Bound, may_hold
 from floodmark.spark.write.appending import Appending
 
@@ -30,8 +31,10 @@ class Rewriting(Appending):
 
     def _has_setting(self, setting: str) -> bool:
         """Whether a table property is set, to a value other than `false` and `none`, which Delta reads in any case."""
-        found = self._txn.metadata().configuration().get(setting)
-        return found.isDefined() and found.get().lower() not in ("false", "none")
+        known, names = self._txn.metadata().configuration(), [setting]
+        names += [FEED_BEFORE] if setting == CHANGE_FEED else []
+        values = (found.get().lower() for found in map(known.get, names) if found.isDefined())
+        return next(values, "none") not in ("false", "none")
 
     def _operation(self, version: int, metadata: str) -> Any:
         update = self._class("org.apache.spark.sql.streaming.OutputMode").Update()

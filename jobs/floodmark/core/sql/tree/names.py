@@ -11,6 +11,7 @@ DELTAS = frozenset(
     "_databricks_internal_edge_computed_column_skip_row".split()
 )
 CHANGE_FEED = "delta.enableChangeDataFeed"
+FEED_BEFORE = "delta.enableChangeDataCapture"  # its older name, which Delta reads where the other is not set
 FEED = frozenset("_change_type _commit_version _commit_timestamp".split())  # columns that a table's change feed adds
 
 
@@ -29,7 +30,8 @@ def reserved(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def has_feed(properties: Mapping[str, str]) -> bool:
     """Whether a table with these properties has a change feed; Delta ignores the case of its property names."""
-    return any(name.lower() == CHANGE_FEED.lower() and value.lower() == "true" for name, value in properties.items())
+    known = {name.lower(): value.lower() for name, value in properties.items()}
+    return known.get(CHANGE_FEED.lower(), known.get(FEED_BEFORE.lower())) == "true"
 
 
 def of_feed(names: Iterable[str]) -> list[str]:

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from pyspark.sql.types import StructType
 
 from floodmark.core.rules.sinks.upserts import Effect, Upsert, is_marked
+from floodmark.core.sql.tree.names import CHANGE_FEED
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.core.text.tablenames import about_named
 from floodmark.errors import InputFault, LedgerBroken
@@ -33,7 +34,7 @@ from floodmark.spark.write.merging.keyed import DELETE, INSERT, UPDATE
 from floodmark.spark.write.merging.marking import deletion_vectors
 from floodmark.spark.write.rewriting import Rewriting, name_of, rows_of
 
-CHANGE_FEED, VECTORS = "delta.enableChangeDataFeed", "delta.enableDeletionVectors"
+VECTORS = "delta.enableDeletionVectors"
 MOST_SENT = 100_000  # keys that are broadcast to every task: some 10 MB
 
 
