@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from floodmark.connectors.delta.changes import ChangesSource
-from floodmark.connectors.delta.mapping import PHYSICAL, Layout, known_layouts, layouts, relaid
+from floodmark.connectors.delta.mapping import MODE, PHYSICAL, Layout, known_layouts, layouts, problem, relaid
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.rewrites import files_moved
 from floodmark.connectors.delta.source import DeltaSource
@@ -240,3 +241,31 @@ def test_a_feed_over_other_partition_columns_is_refused(place: Path) -> None:
     with pytest.raises(HistoryGone, match=r"version 1 \(none\), found others \(k\)"):
         feed.check_appended(at(table, 2))
     feed.check_appended(at(table, 3))
+
+
+def _known(version: int, kind: Any) -> Any:
+    """A table with column mapping, whose column `c` is of this type."""
+    text = json.dumps({"type": "struct", "fields": [{"name": "c", "type": kind, "metadata": {PHYSICAL: "c0"}}]})
+    settings = SimpleNamespace(configuration={MODE: "name"})
+    schema = SimpleNamespace(to_json=lambda: text)
+    return SimpleNamespace(version=lambda: version, metadata=lambda: settings, schema=lambda: schema)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("{}", "c.n"),
+        ({"type": "array", "elementType": "{}"}, "c.element.n"),
+        ({"type": "map", "keyType": "{}", "valueType": "long"}, "c.key.n"),
+        ({"type": "map", "keyType": "long", "valueType": {"type": "array", "elementType": "{}"}}, "c.value.element.n"),
+    ],
+    ids=str,
+)
+def test_a_field_of_another_name_in_files_is_found_wherever_it_is(kind: Any, path: str) -> None:
+    tables = []
+    for version, name in enumerate(("n0", "n0", "n1")):
+        struct = {"type": "struct", "fields": [{"name": "n", "type": "long", "metadata": {PHYSICAL: name}}]}
+        tables.append(_known(version, json.loads(json.dumps(kind).replace('"{}"', json.dumps(struct)))))
+    assert problem(tables[1], tables.__getitem__, 0, ["c"]) is None
+    found = problem(tables[2], tables.__getitem__, 1, ["c"])
+    assert found is not None and found.startswith(f"column {path}, as it was read up to version 1, was dropped")

@@ -14,6 +14,7 @@ from floodmark.ledger.delta.tables import logged_between
 
 MODE = "delta.columnMapping.mode"
 PHYSICAL = "delta.columnMapping.physicalName"
+_INNER = {"array": ("element",), "map": ("key", "value")}  # Delta's names for the types in a type
 
 
 def problem(table: DeltaTable, as_of: Callable[[int], DeltaTable], version: int, read: Iterable[str]) -> str | None:
@@ -45,8 +46,17 @@ def _names(struct: dict[str, Any], of: tuple[str, ...]) -> Iterator[tuple[tuple[
     for field in struct["fields"]:
         path = (*of, field["name"].lower())
         yield path, field["metadata"].get(PHYSICAL, field["name"])
-        if isinstance(field["type"], dict) and field["type"]["type"] == "struct":
-            yield from _names(field["type"], path)
+        yield from _within(field["type"], path)
+
+
+def _within(kind: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The same of the fields in a type: of a struct, and of those in arrays and maps."""
+    if not isinstance(kind, dict):
+        return
+    if kind["type"] == "struct":
+        yield from _names(kind, path)
+    for inner in _INNER.get(kind["type"], ()):
+        yield from _within(kind[f"{inner}Type"], (*path, inner))
 
 
 @dataclass(frozen=True)
