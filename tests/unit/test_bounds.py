@@ -76,6 +76,15 @@ def test_a_text_is_found_whatever_of_it_the_statistics_leave_out(length: int, la
     assert may_hold(stats, [Bound("k", "string", key, key)]) == wanted
 
 
+@pytest.mark.parametrize("end", ["\U0010ffff", "\U0010ffff" * 3])
+def test_a_text_that_was_cut_short_may_go_on_with_any_byte(end: str) -> None:
+    """Bytes that are no UTF-8 sort after the last character. The table may keep fewer characters than others."""
+    stats = json.dumps({"minValues": {"k": "ab"}, "maxValues": {"k": f"ab{end}"}})
+    for key, held in ((b"ab\xff", True), (b"ab", True), (b"ac", False), (b"aa", False)):
+        found = key.hex().upper()
+        assert may_hold(stats, [Bound("k", "string", found, found)]) is held
+
+
 @pytest.mark.parametrize(("kind", "value"), [("int", 7), ("bigint", -7), ("date", "1970-01-08"), ("string", "G")])
 def test_a_file_that_ends_or_begins_with_the_key_is_read(kind: str, value: Any) -> None:
     at: Any = {"date": 7, "string": "47"}.get(kind, value)

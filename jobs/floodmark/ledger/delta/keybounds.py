@@ -28,6 +28,7 @@ CUT = 999  # Delta's statistics have times in whole milliseconds
 # Statistics have only the first characters of a text; an upper bound then ends in one or more characters that sort
 # after all others. No character sorts after bytes that are not one, so only the characters before it count.
 PREFIX = 32
+LAST = "\U0010ffff"  # of a text that was cut, also where `delta.dataSkippingStringPrefixLength` says another length
 NO_CHARACTER = "\ufffd"  # statistics show it in place of invalid UTF-8, and then give no bounds
 AFTER_ALL = "~"  # sorts after every hexadecimal digit
 # Statistics have timestamps in the session's zone, with the offset in whole minutes. While clocks followed the sun (the
@@ -97,8 +98,10 @@ def _text(value: str, up: bool) -> str | None:
     """The text's UTF-8 as hexadecimal digits, which sort like its bytes, as Spark's texts do."""
     if NO_CHARACTER in value:
         return None
-    found = value[:PREFIX].encode().hex().upper()  # raises a ValueError for half a character
-    return found + AFTER_ALL if up and len(value) >= PREFIX else found
+    cut = len(value) >= PREFIX or value.endswith(LAST)
+    known = value[:PREFIX].rstrip(LAST) if up else value[:PREFIX]
+    found = known.encode().hex().upper()  # raises a ValueError for half a character
+    return found + AFTER_ALL if up and cut else found
 
 
 def not_after(at: int) -> int:
