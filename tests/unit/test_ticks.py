@@ -53,7 +53,21 @@ def test_without_the_declaration_or_a_watermark_nothing_is_due(tmp_path: object)
     assert asked(flow_of(tmp_path), 10**6, watermark=None) is None
 
 
-@pytest.mark.parametrize(("sql", "last"), [(SQL, 90), (SESSIONS, 30 + 3600), (OVER, 30 + 20)])
+DAY = 24 * 3600  # seconds
+COLUMN = SESSIONS.replace("'1 hour'", "gap")
+
+
+@pytest.mark.parametrize(
+    ("sql", "last"),
+    [
+        (SQL, 90),
+        (SESSIONS, 30 + 3600),
+        (SESSIONS.replace("1 hour", "3 days"), 30 + 4 * DAY),  # where clocks change, a day may be longer
+        (COLUMN, 30 + 31 * DAY),
+        (COLUMN.replace("gap", "concat(n, ' minutes')"), 30 + 31 * DAY),
+        (OVER, 30 + 20),
+    ],
+)
 def test_what_is_closed_is_not_closed_again(tmp_path: object, sql: str, last: int) -> None:
     """`last`: the second up to which something that the newest row, of second 30, is part of may be open."""
     flow = flow_of(tmp_path, sql)

@@ -45,7 +45,7 @@ def quiet_until(rule: Rule, head: Head, clock: int) -> int | None:
     if after is None or head.watermark is None or head.open is not None or quiet < after:
         return None
     newest = max((at for at in head.maxima.values() if at is not None), default=head.watermark)
-    open_until = newest + max((spec.extent_us for spec in rule.query.windows), default=0)
+    open_until = newest + max((spec.silent_us for spec in rule.query.windows), default=0)
     return head.watermark + quiet if head.watermark <= open_until else None
 
 

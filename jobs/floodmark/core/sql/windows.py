@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, Self
 
 from floodmark.core.text.durations import DAY, format_duration, parse_duration
 
 Instant = Callable[[int, str], str]  # SQL for a time, to compare with the given column
 
+LONGEST_GAP = 31 * DAY  # of sessions whose gap a column gives: silence closes no longer ones
 _TEXTS = re.compile(r"'([^']*)'")
 
 
@@ -80,6 +81,11 @@ class Spec(ABC):
     @abstractmethod
     def extent_us(self) -> int:
         """How far beyond a row the watermark has to be for the row's results to be final, if no other row comes."""
+
+    @property
+    def silent_us(self) -> int:
+        """How far beyond the newest row silence moves the watermark, until all results are surely final."""
+        return self.extent_us
 
     @abstractmethod
     def describe(self) -> Iterator[str]:
@@ -208,10 +214,12 @@ class WindowSpec(GroupSpec):
 class SessionSpec(GroupSpec):
     """Sessions that end after `gap`, SQL over the row (a text in quotes where it is the same for every row).
 
-    A session starts with a row and ends one gap after its last row; sessions that touch are one.
+    A session starts with a row and ends one gap after its last row; sessions that touch are one. longest_us: the
+    longest gap; None if it is not one of some texts, as where a column gives it.
     """
 
     gap: str
+    longest_us: int | None = field(default=None, compare=False)
     function: ClassVar[str] = "session_window"
     grid: ClassVar[None] = None
     merges: ClassVar[bool] = True
@@ -225,6 +233,13 @@ class SessionSpec(GroupSpec):
     def extent_us(self) -> int:
         """One longest gap; where no text in it is a gap, as of a column, a day."""
         return (max(map(_length, _TEXTS.findall(self.gap)), default=0) or DAY) + 1
+
+    @property
+    def silent_us(self) -> int:
+        """One longest gap, and a day more if Spark counts its days by the calendar; of unknown gaps, a month."""
+        if self.longest_us is None:
+            return LONGEST_GAP + 1
+        return self.longest_us + (DAY if self.longest_us >= DAY else 0) + 1
 
     def describe(self) -> Iterator[str]:
         yield f"sessions that end after a gap of {self.gap}; overlapping sessions are merged"

@@ -178,11 +178,14 @@ def _window(shape: Shape, grouped: Select, args: Sequence[exp.Expr]) -> WindowSp
 
 def _session(shape: Shape, grouped: Select, args: Sequence[exp.Expr]) -> SessionSpec:
     """The gap may be a text, or an expression over the row that chooses between texts or gives an interval."""
-    refused, gap = partial(_at_window, shape, grouped), args[1]
-    for text in _choices(gap):
-        if _length(refused, "session_window", text, False) <= 0:
+    refused, gap, lengths = partial(_at_window, shape, grouped), args[1], [0]
+    choices = list(_choices(gap))
+    texts = [choice for choice in choices if isinstance(choice, _CONSTANTS)]
+    for text in texts:
+        lengths.append(_length(refused, "session_window", text, False))
+        if lengths[-1] <= 0:
             raise refused(f"session_window(...): expected a gap above 0, found {text.sql('spark')}")
-    return SessionSpec(gap.sql("spark"))
+    return SessionSpec(gap.sql("spark"), max(lengths) if texts == choices else None)
 
 
 # Of each function: how many arguments it has at most, and what reads them.
@@ -192,8 +195,11 @@ _FORMS: dict[str, tuple[int, Callable[[Shape, Select, Sequence[exp.Expr]], Group
 }
 
 
+_CONSTANTS = (exp.Literal, exp.Boolean, exp.Null, exp.Binary)
+
+
 def _choices(gap: exp.Expr) -> Iterator[exp.Expr]:
-    """The constants that may become the gap; only Spark knows the values of columns and functions."""
+    """The expressions of which one becomes the gap; only Spark knows the values of columns and functions."""
     if isinstance(gap, exp.Paren):
         yield from _choices(gap.this)
     elif isinstance(gap, exp.If):
@@ -205,7 +211,7 @@ def _choices(gap: exp.Expr) -> Iterator[exp.Expr]:
     elif isinstance(gap, exp.Anonymous) and gap.name.lower() in _CHOOSING:
         for branch in gap.expressions[_CHOOSING[gap.name.lower()] :]:
             yield from _choices(branch)
-    elif isinstance(gap, (exp.Literal, exp.Boolean, exp.Null, exp.Binary)):
+    else:
         yield gap
 
 
