@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 from support.beside import beside
 
 from floodmark.core.lifecycle import cleanup
@@ -27,6 +28,7 @@ from floodmark.ledger.delta.datafiles import DataFile
 from floodmark.ledger.delta.keybounds import CUT, PREFIX, SUNDIALS, Bound, may_hold, not_after
 from floodmark.spark.fold import state
 from floodmark.spark.fold.fold import Moment
+from floodmark.spark.fold.liverows import comparable
 from floodmark.spark.rule.epochs.compaction import _dead, _rows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -283,3 +285,11 @@ def test_what_is_heard_and_what_is_later() -> None:
     assert hear({"a": 1, "b": 2}, {"a", "z"}, 9) == {"a": 9, "b": 2}
     assert (later(None, None), later(3, None), later(None, 3), later(3, 4), later(4, 3)) == (None, 3, 3, 4, 4)
     assert merge({"a": 3, "b": None}, {"a": 2, "c": 5}) == {"a": 3, "b": None, "c": 5}
+
+
+def test_open_sessions_are_told_by_keys_that_spark_can_compare() -> None:
+    counts = MapType(StringType(), StringType())
+    inner = StructType().add("m", counts)
+    kind = StructType().add("k", StringType()).add("m", counts).add("a", ArrayType(inner)).add("s", StructType())
+    assert comparable(("K", "s"), kind) == ("K", "s")
+    assert [comparable(keys, kind) for keys in (None, ("k", "M"), ("a",))] == [None] * 3

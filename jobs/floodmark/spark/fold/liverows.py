@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from floodmark.core.sql.forms.bounds import HIDDEN, Last
 from floodmark.core.sql.query import Query
@@ -27,7 +28,7 @@ def live_rows(
         put_view(frame, name)
     session, since = rows[table].sparkSession, _since(query, watermark)
     needed = [] if since is None else [f"NOT ({time} < {instant(since, time)})"]
-    needed += _of_sessions(session, query, table, time, watermark, instant)
+    needed += _of_sessions(session, query, table, time, watermark, instant, rows[table].schema)
     needed += _of_lasts(session, query.sql, lasts, time, watermark if since is None else since, instant)
     return session.sql(f"SELECT * FROM `{table}` WHERE {' OR '.join(needed)}")  # noqa: S608 - ours
 
@@ -39,14 +40,22 @@ def _since(query: Query, watermark: int) -> int | None:
 
 
 def _of_sessions(
-    session: SparkSession, query: Query, table: str, time: str, watermark: int, instant: Instant
+    session: SparkSession, query: Query, table: str, time: str, watermark: int, instant: Instant, kind: StructType
 ) -> Iterator[str]:
     for i, group in enumerate(query.sessions):
         if table in group.streams:
             view = f"{HIDDEN}open{i}"
             put_view(session.sql(group.open_since(query.sql, watermark, instant)), view)
             latest = instant(watermark, f"min({HIDDEN}since)")
-            yield _all_since(view, time, latest) if group.keys is None else _of_own(view, group.keys, time)
+            keys = comparable(group.keys, kind)
+            yield _all_since(view, time, latest) if keys is None else _of_own(view, keys, time)
+
+
+def comparable(keys: Sequence[str] | None, kind: StructType) -> Sequence[str] | None:
+    """The keys, columns of this type; None if they are unknown, or one has a map: Spark groups by maps, and compares
+    none."""
+    maps = {field.name.lower() for field in kind if "map<" in field.dataType.simpleString()}
+    return None if keys is None or any(key.lower() in maps for key in keys) else keys
 
 
 def _all_since(view: str, time: str, latest: str) -> str:
