@@ -344,6 +344,49 @@ def test_a_run_that_lands_more_beside_a_look_is_no_loss(
     assert once.number == 1
 
 
+class Shown(list[int]):
+    """A frame as its rows."""
+
+    def unionByName(self, more: Shown, allowMissingColumns: bool) -> Shown:  # noqa: N802, N803 - as Spark names them
+        return Shown([*self, *more])
+
+
+@pytest.mark.parametrize("when", ["before", "with the landing", "with the source", "after the source"])
+@pytest.mark.parametrize(("folded", "given"), [(0, 1), (1, 1), (1, 0)])
+def test_a_look_beside_a_run_that_lands_more_has_each_row_once(
+    once: Once, when: str, folded: int, given: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a slot, the source gives only what is not landed."""
+
+    def land(now: str) -> None:
+        if when == now and once.number == 1:
+            once.land()
+
+    def of_table(source: DeltaSource, _: None, begin: str, end: str) -> Shown:
+        land("with the landing")
+        chunks = range(DeltaOffset.parse(begin).version, DeltaOffset.parse(end).version)
+        return Shown(n for chunk in chunks for n in landed[chunk])
+
+    def of_source(source: fakes.FakeSource, _: None, since: str, upto: str) -> Shown:
+        land("with the source")
+        if since != once.source.newest().end:
+            raise HistoryGone("another reader has advanced it: start over with `floodmark reset`")
+        found = Shown(row["n"] for row in source._rows.rows[json.loads(since)["rows"] : json.loads(upto)["rows"]])
+        land("after the source")
+        return found
+
+    landed = {1: [0, 1], 2: [2, 3][:given]}
+    once.create()
+    once.give(0, 1)
+    once.land()
+    once.give(*[2, 3][:given])
+    seen, begin = once.source.end(), once.at(1 + folded)
+    monkeypatch.setattr(DeltaSource, "frame", of_table)
+    monkeypatch.setattr(fakes.FakeSource, "frame", of_source)
+    land("before")
+    assert once.source.frame(None, begin, seen) == [*[0, 1][2 * folded :], *[2, 3][:given]]  # type: ignore[arg-type]
+
+
 def test_a_reset_is_refused_while_the_source_of_a_landing_cannot_be_copied_on(once: Once) -> None:
     once.create()
     once.give(1)
