@@ -13,6 +13,7 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
+from pyspark.sql.types import StringType, StructField, StructType
 from support.aged import age, files
 from support.flow import SCHEMA, STATELESS, Flow, event, rows_of
 from typer.testing import CliRunner
@@ -38,6 +39,7 @@ from floodmark.errors import Fenced, HistoryGone, RuleChanged, RuleInvalid, SqlR
 from floodmark.ledger.delta import tables
 from floodmark.ledger.landings import app_of, cut, cut_app, due_cut
 from floodmark.ledger.ledger import Ledger
+from floodmark.spark.rule import landing
 from floodmark.spark.rule.landing import MOST, chunk_limits
 from floodmark.views.needs import needs_of
 
@@ -467,6 +469,18 @@ def test_a_removal_beside_another_writer_is_fenced(once: Once, monkeypatch: pyte
     with pytest.raises(Fenced, match="landing events: another writer committed version 1"):
         cut("counted", found)
     assert [row["n"] for row in rows_of(once.address)] == [1]
+
+
+def test_a_copy_of_the_columns_that_a_landing_has_reads_its_table_no_more() -> None:
+    def columns(*names: str, inner: str) -> StructType:
+        found = [StructField(name, StringType()) for name in names]
+        return StructType([*found, StructField("o", StructType([StructField(one, StringType()) for one in inner]))])
+
+    there = columns("k", MALFORMED, inner="xy")
+    assert landing._gain(None, "/no/table", there, columns("K", inner="X")) is there  # type: ignore[arg-type]
+    for more in (columns("n", inner="x"), columns("k", inner="xz")):
+        with pytest.raises(AssertionError):
+            landing._gain(None, "/no/table", there, more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -280,14 +280,10 @@ class Landed(DeltaSource):
         self._check_kept(begin, end if source is None else begin)
         if source is None:
             return super().frame(spark, begin, end)
-        chunk, more = self._asked(lambda since: self._not_landed(spark, since, source))
+        chunk, more = self._asked(lambda since: _not_landed(self.inner, spark, since, source))
         passed = DeltaOffset.parse(begin).version > chunk.version  # commits without rows may follow the chunk
         landed = super().frame(spark, begin, begin if passed else self._at(self.table(), chunk.version + 1))
         return landed if more is None else landed.unionByName(more, allowMissingColumns=True)
-
-    def _not_landed(self, spark: SparkSession, since: str, upto: str) -> DataFrame | None:
-        """The source's rows up to a look's end; None if a run beside has landed these meanwhile."""
-        return self.inner.frame(spark, since, upto) if self.inner.news(since, upto) else None
 
     def _check_kept(self, begin: str, end: str) -> None:
         """Raise HistoryGone if rows of the range were removed by upkeep."""
@@ -304,6 +300,11 @@ class Landed(DeltaSource):
 
     def typed(self, spark: SparkSession) -> DataFrame:
         return self.inner.typed(spark) if self.landing() is None else super().whole(spark)
+
+
+def _not_landed(inner: Source, spark: SparkSession, since: str, upto: str) -> DataFrame | None:
+    """The source's rows up to a look's end; None if a run beside has landed these meanwhile."""
+    return inner.frame(spark, since, upto) if inner.news(since, upto) else None
 
 
 def _lost(landed: Landed) -> HistoryGone:

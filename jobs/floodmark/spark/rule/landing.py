@@ -70,25 +70,28 @@ def prepare(session: SparkSession, rule: Rule, home: Home, ledger: str) -> None:
                 about(f"stream {name}", source.address, f"expected a landing of ledger {ledger}, found another's")
             )
         else:
-            _gain(session, source.address, source.inner.typed(session).schema)
+            _gain(session, source.address, layouts.schema_of(source.address), source.inner.typed(session).schema)
 
 
 def check_columns(session: SparkSession, rule: Rule, home: Home) -> None:
     """Raise WrongColumn for a landing that is there and that its source's columns do not fit."""
     for name, source in _landed(rule, home):
         if source.landing() is not None:
-            _check_fits(name, source.address, source.inner.typed(session).schema)
+            there = layouts.schema_of(source.address)
+            _check_fits(name, source.address, there, source.inner.typed(session).schema)
 
 
-def _gain(session: SparkSession, address: str, wanted: StructType) -> None:
-    """Add columns, and fields in columns, that the source has gained."""
-    there = layouts.schema_of(address)
+def _gain(session: SparkSession, address: str, there: StructType, wanted: StructType) -> StructType:
+    """Add columns, and fields in columns, that the source has gained. Returns the table's columns, as they are then."""
+    fields, known = list(gained_fields(there, wanted)), {one.lower() for one in there.names}
+    if not fields and known.issuperset(one.lower() for one in wanted.names):
+        return there
     layouts.add_columns(session, address, wanted)
-    layouts.add_fields(session, address, gained_fields(there, wanted))
+    layouts.add_fields(session, address, fields)
+    return layouts.schema_of(address)
 
 
-def _check_fits(name: str, address: str, wanted: StructType) -> None:
-    there = layouts.schema_of(address)
+def _check_fits(name: str, address: str, there: StructType, wanted: StructType) -> None:
     given = {one.lower() for one in wanted.names}
     wrong = [f"{path}: landed as {known}, found {now}" for path, known, now in wrong_types(there, wanted)]
     lacking = (one for one in there.names if one.lower() not in given and one != MALFORMED)
@@ -144,7 +147,8 @@ class _Copying:
         with self._source.of_source():
             ends = steps(self._inner, newest.end, limits)
             if len(ends) == 1:  # no copy brings the columns that the SQL may read of rows that wait
-                _gain(self._session, self._address, self._inner.typed(self._session).schema)
+                there = layouts.schema_of(self._address)
+                _gain(self._session, self._address, there, self._inner.typed(self._session).schema)
         for number, (since, end) in enumerate(pairwise(ends), newest.number + 1):
             yield self._copy(number, since, end)
 
@@ -192,9 +196,10 @@ class _Copying:
         """
         with self._source.of_source():
             frame = self._inner.frame(self._session, since, end)
-        _check_fits(self._name, self._address, frame.schema)
-        _gain(self._session, self._address, frame.schema)
-        columns, there = layouts.schema_of(self._address), {name.lower() for name in frame.columns}
+        landed = layouts.schema_of(self._address)
+        _check_fits(self._name, self._address, landed, frame.schema)
+        columns = _gain(self._session, self._address, landed, frame.schema)
+        there = {name.lower() for name in frame.columns}
         found = {
             one.name: F.col(quoted(one.name)) if one.name.lower() in there else F.lit(None).cast(one.dataType)
             for one in columns
