@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import psycopg
 import pytest
 from psycopg import OperationalError
 from support.postgres import Server, started
 
 from floodmark.connectors.ports import connections
+from floodmark.connectors.ports.source import MALFORMED
 from floodmark.connectors.sources.postgres import copying
+from floodmark.connectors.sources.postgres.decoding.changes import Changes
 from floodmark.connectors.sources.postgres.kind import SOURCE
 from floodmark.connectors.sources.postgres.offsets import SlotOffset
 from floodmark.connectors.sources.postgres.queries import Part
@@ -20,6 +23,7 @@ from floodmark.connectors.sources.postgres.rows import Job, _Reader, _Share
 from floodmark.connectors.sources.postgres.server import slots, waiting
 from floodmark.connectors.sources.postgres.server.database import Database, settings_of
 from floodmark.core.rules.rule import EpochLimits, Stream
+from floodmark.core.text.ddl import columns_of
 from floodmark.errors import HistoryGone, Refused, RunFailed
 
 
@@ -218,3 +222,27 @@ def test_rows_that_are_gone_from_a_server_without_counts_stop_the_rule(server: S
             source.frame(None, end, more)
     finally:
         server.run("ALTER DATABASE postgres RESET track_counts")
+
+
+def test_a_database_that_checks_no_encoding_gives_its_other_rows(server: Server) -> None:
+    server.run("DROP DATABASE IF EXISTS bytes", "CREATE DATABASE bytes ENCODING 'SQL_ASCII' TEMPLATE template0")
+    wanted = copying.Wanted(columns_of("n BIGINT, k STRING"), {})
+    with psycopg.connect(server.uri.replace("/postgres", "/bytes"), autocommit=True, client_encoding="UTF8") as asked:
+        asked.execute("CREATE TABLE t (n bigint PRIMARY KEY, k text)")
+        asked.execute("CREATE PUBLICATION p FOR TABLE t")
+        asked.execute("SELECT pg_create_logical_replication_slot('of_bytes', 'pgoutput')")
+        asked.execute(r"INSERT INTO t VALUES (1, 'plain'), (2, convert_from('\xe9', 'SQL_ASCII'))")
+        (oid,) = asked.execute("SELECT 't'::regclass::oid::bigint").fetchone() or ()
+        peek = "pg_logical_slot_peek_binary_changes('of_bytes', NULL, NULL, 'proto_version', '1'"
+        messages = f"SELECT data FROM {peek}, 'publication_names', 'p')"
+        changes = Changes(oid, ["n", "k"], {"n"}, 0, 1 << 60)
+        both = [
+            *copying.copied(asked, "SELECT * FROM t", wanted, {}),
+            *copying.changed(asked, messages, wanted, changes),
+        ]
+        asked.execute("SELECT pg_drop_replication_slot('of_bytes')")
+    server.run("DROP DATABASE bytes")
+    assert [[(row["n"], row["k"]) for row in batch.to_pylist()] for batch in both] == [[(1, "plain"), (2, None)]] * 2
+    for batch in both:
+        good, bad = (row[MALFORMED] for row in batch.to_pylist())
+        assert good is None and "column k: expected text in UTF-8, found b'\\xe9'" in bad

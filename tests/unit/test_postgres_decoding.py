@@ -48,7 +48,7 @@ def relation(*columns: str, key: tuple[str, ...] = (), oid: int = OID, identity:
 def values(*found: object) -> bytes:
     parts = [struct.pack(">H", len(found))]
     for one in found:
-        text = str(one).encode()
+        text = one if isinstance(one, bytes) else str(one).encode()
         parts.append(b"n" if one is None else b"u" if one is UNCHANGED else b"t" + struct.pack(">I", len(text)) + text)
     return b"".join(parts)
 
@@ -137,6 +137,14 @@ def test_a_long_value_that_was_not_sent_comes_from_the_whole_old_row_or_is_a_pro
     assert seen(whole) == [("update", "1", "long", 0)] and whole[0].problem is None
     assert alone.problem is not None and "column name: expected its value" in alone.problem
     assert placed(alone, "why") == "LSN 0/9, change 0 (update): why"
+
+
+def test_a_value_that_is_not_in_utf_8_is_a_problem_of_its_row_and_column() -> None:
+    found = rows(begin(100), insert(1, b"caf\xe9"), update((1, "caf\u00e9"), (1, b"caf\xe9"), whole=True))
+    assert [row.values for row in found] == [("1", None), ("1", "caf\u00e9")]
+    said = "column name: expected text in UTF-8, found b'caf\\xe9', which a database with the encoding SQL_ASCII takes"
+    assert [one and said in one for one in (row.problem for row in found)] == [True, None]
+    assert [row.problem for row in rows(begin(100), insert(1, b"\xe9"), columns=("id",))] == [None]
 
 
 def test_emptying_the_table_is_a_problem_and_other_tables_are_none() -> None:

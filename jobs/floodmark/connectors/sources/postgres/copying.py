@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.csv
 
 from floodmark.connectors.ports.source import MALFORMED, SHOWN
-from floodmark.connectors.sources.postgres.decoding.changes import Changes, Row, placed
-from floodmark.connectors.sources.postgres.decoding.values import arrow_type, converted
+from floodmark.connectors.sources.postgres.decoding.changes import Changes, Row, placed, undecoded
+from floodmark.connectors.sources.postgres.decoding.values import arrow_type, converted, decoded
 from floodmark.connectors.sources.postgres.options import METADATA
 from floodmark.connectors.sources.postgres.server.slots import patiently
 from floodmark.core.text.ddl import Column
@@ -29,6 +29,7 @@ PORTION = 4 << 20  # bytes of CSV at a time
 ROWS = 5_000  # changes at a time
 _END, _NOTHING_YET = -1, 0
 _SIGNATURE, _HEADER = b"PGCOPY\n\xff\r\n\0", 19
+_UNCHECKED = b"SQL_ASCII"  # encoding of a database that takes any bytes
 _ONE_FIELD = 6  # bytes before the value: how many fields, and its size
 
 
@@ -55,9 +56,12 @@ class Wanted:
     def converted(
         self, texts: Sequence[pa.Array], problems: list[str | None], say: Callable[[int, str], str]
     ) -> list[pa.Array]:
-        """The values; what a type cannot hold is null, and a problem of its row, as `say` puts it."""
+        """The values; what a type cannot hold is null, and a problem of its row, as `say` puts it. texts: or bytes."""
         found = []
-        for array, column in zip(texts, self.columns, strict=True):
+        for given, column in zip(texts, self.columns, strict=True):
+            array, unread = decoded(given)
+            for i in unread:
+                problems[i] = problems[i] or say(i, undecoded(column.name, given[i].as_py()))
             good, bad = converted(array, column.type)
             for i in bad:
                 what = f"column {column.name}: expected {str(column.type).upper()}, found {array[i].as_py()!r}"
@@ -72,7 +76,7 @@ def copied(
     """The rows of a query, which gives the columns. `same`: what all rows have, as a change has it."""
     names = [column.name for column in wanted.columns]
     for portion in _portions(_sent(connection, f"COPY ({query}) TO STDOUT (FORMAT csv)")):
-        for batch in _parsed(portion, names).to_batches():
+        for batch in _texts(portion, names).to_batches():
             problems: list[str | None] = [None] * batch.num_rows
             values = wanted.converted(batch.columns, problems, lambda _, what: f"in the table: {what}")
             yield wanted.batch(values, {one: [value] * batch.num_rows for one, value in same.items()}, problems)
@@ -83,6 +87,8 @@ def _sent(connection: psycopg.Connection[Any], command: str) -> Iterator[memoryv
     from psycopg import generators
 
     pgconn = connection.pgconn
+    if pgconn.parameter_status(b"server_encoding") == _UNCHECKED:
+        connection.execute(b"SET client_encoding TO SQL_ASCII")  # else one value that is not in UTF-8 ends the COPY
     pgconn.send_query(command.encode())
     _check(connection.wait(generators.execute(pgconn))[-1], "COPY_OUT")
     while True:
@@ -127,13 +133,21 @@ def _portions(rows: Iterator[memoryview]) -> Iterator[bytes]:
         yield b"".join(parts)
 
 
-def _parsed(text: bytes, names: Sequence[str]) -> pa.Table:
+def _texts(text: bytes, names: Sequence[str]) -> pa.Table:
+    """The values as texts; as bytes if some are not in UTF-8."""
+    try:
+        return _parsed(text, names, pa.string())
+    except pa.ArrowInvalid:
+        return _parsed(text, names, pa.binary())
+
+
+def _parsed(text: bytes, names: Sequence[str], kind: pa.DataType) -> pa.Table:
     return pyarrow.csv.read_csv(
         io.BytesIO(text),
         read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=len(text) + 1, use_threads=False),
         parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         convert_options=pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
+            column_types=dict.fromkeys(names, kind),
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
             null_values=[""],

@@ -18,6 +18,7 @@ from floodmark.connectors.sources.postgres.decoding.pgoutput import (
     message,
 )
 
+_SOME = 60  # bytes of a value that are shown
 FULL = "ALTER TABLE ... REPLICA IDENTITY FULL"
 
 
@@ -101,7 +102,7 @@ class Changes:
         if before is not None:
             old = dict(zip(table.columns, before, strict=True))
             known = {name: old[name] if value is UNCHANGED else value for name, value in known.items()}
-        problem = self._altered(table) or self._unknown(known)
+        problem = self._altered(table) or self._unknown(known) or self._undecoded(known)
         return self._row(kind, tuple(_text(known.get(name)) for name in self.columns), problem)
 
     def _altered(self, table: Relation) -> str | None:
@@ -134,6 +135,18 @@ class Changes:
             f"column {name}: expected its value, found none: the update left the long value unchanged, and PostgreSQL "
             f"doesn't send it again: {FULL}"
         )
+
+    def _undecoded(self, known: dict[str, Value]) -> str | None:
+        found = ((name, known.get(name)) for name in self.columns)
+        return next((undecoded(name, value) for name, value in found if isinstance(value, bytes)), None)
+
+
+def undecoded(column: str, value: bytes) -> str:
+    """The problem of a value whose bytes are no text. Only a database that checks none holds such bytes."""
+    return (
+        f"column {column}: expected text in UTF-8, found {value[:_SOME]!r}, which a database with the encoding "
+        "SQL_ASCII takes unchecked: write the value in UTF-8"
+    )
 
 
 KEY_ALONE = (

@@ -1,7 +1,8 @@
 """Decodes the messages of PostgreSQL's output plugin `pgoutput` (protocol version 1). Pure.
 
 A transaction is a Begin, its changes, and a Commit. Before the first change of a table there is a Relation, and again
-after the table was altered. Values are text, as PostgreSQL prints them.
+after the table was altered. Values are text, as PostgreSQL prints them; or bytes, where these are not in UTF-8, as in
+a database whose encoding is SQL_ASCII.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Unchanged:
 
 
 UNCHANGED = Unchanged()
-Value: TypeAlias = str | Unchanged | None
+Value: TypeAlias = str | bytes | Unchanged | None
 Values: TypeAlias = list[Value]
 
 
@@ -144,7 +145,7 @@ def _tuple(data: bytes, at: int) -> tuple[Values, int]:
             at += 4
             if at + size > len(data):
                 raise IndexError("it ends within a value")
-            found.append(data[at : at + size].decode())
+            found.append(_decoded(data[at : at + size]))
             at += size
         elif kind == 0x6E:  # n: null
             found.append(None)
@@ -153,6 +154,13 @@ def _tuple(data: bytes, at: int) -> tuple[Values, int]:
         else:
             raise ValueError(f"expected a value as text, found one of kind {chr(kind)!r}")
     return found, at
+
+
+def _decoded(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
 
 
 def _relation(data: bytes) -> Relation:

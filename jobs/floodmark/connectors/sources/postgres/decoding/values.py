@@ -30,6 +30,22 @@ def arrow_type(kind: Type) -> pa.DataType:
     return _PLAIN[kind.name]
 
 
+def decoded(values: pa.Array) -> tuple[pa.Array, list[int]]:
+    """Values of bytes as text, and the places of those that are not in UTF-8, which are null."""
+    try:
+        return values.cast(pa.string()), []
+    except pa.ArrowInvalid:
+        texts = [None if one is None else _text(one) for one in values.to_pylist()]
+        return pa.array(texts, pa.string()), [i for i, one in enumerate(texts) if one is None and values[i].is_valid]
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
 def converted(texts: pa.Array, kind: Type) -> tuple[pa.Array, list[int]]:
     """The values of a column, and the places of those that its type cannot hold, which are null."""
     try:
