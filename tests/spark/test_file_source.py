@@ -7,7 +7,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -278,6 +278,21 @@ def field(name: str, kind: Any) -> dict[str, Any]:
 
 def money(precision: int, scale: int) -> dict[str, Any]:
     return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+@pytest.mark.parametrize("more", ["", ", m DECIMAL(12,4)"])  # whose heads are read beforehand
+def test_avro_columns_beside_those_of_the_stream_may_be_of_any_type(
+    spark: SparkSession, folder: Path, more: str
+) -> None:
+    node = {"type": "record", "name": "Node", "fields": [field("next", ["null", "Node"])]}
+    clock = {"type": "int", "logicalType": "time-millis"}
+    fields = [field("u", ["int", "string"]), field("node", node), field("t", clock), field("m", money(9, 2))]
+    rows = [{"n": 1, "u": "x", "node": {"next": {"next": None}}, "t": time(1), "m": Decimal("-1.25")}]
+    avro.write_file(folder / "a", {"type": "record", "name": "R", "fields": [*fields, field("n", "int")]}, rows)
+    (found,) = read(spark, folder, format="avro", schema=f"n BIGINT{more}")
+    assert (found.n, found.m if more else None) == (1, Decimal("-1.25") if more else None)
+    with pytest.raises(WrongColumn, match="expected one type beside null for field u"):
+        read(spark, folder, format="avro", schema="n BIGINT, u STRING")
 
 
 def test_an_avro_file_with_another_type_is_refused(spark: SparkSession, folder: Path) -> None:

@@ -80,6 +80,18 @@ def test_a_named_type_is_used_again_in_its_namespace() -> None:
     assert text_of(columns_in(text)) == "a struct<x: int>, b struct<x: int>, c struct<x: int>"
 
 
+def test_fields_beside_the_wanted_ones_may_be_of_any_type() -> None:
+    node = {"type": "record", "name": "Node", "fields": [field(["null", "Node"], "next")]}
+    color = {"type": "record", "name": "C", "fields": [field({"type": "enum", "name": "E", "symbols": ["a"]})]}
+    money = {"type": "bytes", "logicalType": "decimal"}
+    types: dict[str, Any] = {"u": ["int", "string"], "node": node, "c": color, "C": "int", "m": money, "N": "E"}
+    text = json.dumps(widened(json.loads(record(*(field(kind, name) for name, kind in types.items())))))
+    assert text_of(columns_in(text, {"n"})) == "N string", "by a name that a field beside it defines"
+    assert columns_in(text, {"other"}) == ()
+    with pytest.raises(ValueError, match="expected one type beside null for field u"):
+        columns_in(text, {"n", "u"})
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import BinaryIO
 
 from floodmark.connectors.avro.schemas import columns_in
@@ -9,9 +10,12 @@ from floodmark.core.text.ddl import Column
 from floodmark.errors import Refused
 
 
-def columns_of_file(content: BinaryIO) -> tuple[Column, ...]:
-    """The columns of a file's schema. Raises ValueError for another file, or types that no column has."""
-    return columns_in(schema_of_file(content))
+def columns_of_file(content: BinaryIO, wanted: Container[str] | None = None) -> tuple[Column, ...]:
+    """The columns of a file's schema. Raises ValueError for another file, or types that no column has.
+
+    `wanted`: as in `record_in`.
+    """
+    return columns_in(schema_of_file(content), wanted)
 
 
 def schema_of_file(content: BinaryIO) -> str:

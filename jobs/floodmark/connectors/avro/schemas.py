@@ -15,7 +15,8 @@ Each value may be null: its type is a union, `["null", TYPE]`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -119,17 +120,21 @@ def _within(kind: Type) -> list[Type]:
     return [kind, *(one for part in kind.parts for one in _within(part.type))]
 
 
-def record_in(text: str) -> Node:
-    """The record of a schema's text, with its columns as parts. Raises ValueError: what was expected, and found."""
+def record_in(text: str, wanted: Container[str] | None = None) -> Node:
+    """The record of a schema's text, with its columns as parts. Raises ValueError: what was expected, and found.
+
+    wanted: of columns, in lower case; those beside them may be of any type, and are left out.
+    """
     try:
-        found = _Reader().node(parsed(text), "", "the schema")
+        found = _Reader(wanted).node(parsed(text), "", "the schema")
         if _depth(found.type) > _DEEPEST:
             raise RecursionError
     except RecursionError:
         raise ValueError(f"expected types within types up to {_DEEPEST} levels, found more") from None
     if found.kind != "record":
         raise ValueError(f"expected a record, whose fields are columns, found {found.kind}")
-    columns_of(text_of(found.type.parts))  # names that differ by case alone
+    if found.parts:
+        columns_of(text_of(found.type.parts))  # names that differ by case alone
     return found
 
 
@@ -149,9 +154,9 @@ def _depth(kind: Type) -> int:
     return 1 + max((_depth(part.type) for part in kind.parts), default=0)
 
 
-def columns_in(text: str) -> tuple[Column, ...]:
-    """The columns of a schema's text."""
-    return record_in(text).type.parts
+def columns_in(text: str, wanted: Container[str] | None = None) -> tuple[Column, ...]:
+    """The columns of a schema's text. `wanted`: as in `record_in`."""
+    return record_in(text, wanted).type.parts
 
 
 def newest(texts: Mapping[str, str]) -> str:
@@ -162,8 +167,9 @@ def newest(texts: Mapping[str, str]) -> str:
 class _Reader:
     """Reads one schema; a named type may be used again by its name."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Container[str] | None) -> None:
         self._named: dict[str, Node | None] = {}
+        self._wanted = wanted
 
     def node(self, schema: Any, namespace: str, what: str) -> Node:
         if isinstance(schema, list):
@@ -209,8 +215,18 @@ class _Reader:
         fields = schema.get("fields")
         if not isinstance(fields, list) or not fields or not all(_is_field(one) for one in fields):
             raise ValueError(f"expected fields, each with a name and a type, in {what}")
-        parts = tuple(self._field(one, namespace) for one in fields)
+        wanted, self._wanted = self._wanted, None  # of the outermost record alone
+        found = (self._field_if(one, namespace, wanted) for one in fields)
+        parts = tuple(one for one in found if one is not None)
         return Node("record", Type("struct", parts=tuple(Column(p.name, p.node.type) for p in parts)), parts=parts)
+
+    def _field_if(self, field: Mapping[str, Any], namespace: str, wanted: Container[str] | None) -> Part | None:
+        """None for a field that is not wanted. It may still define a type that others name."""
+        if wanted is None or field["name"].lower() in wanted:
+            return self._field(field, namespace)
+        with suppress(ValueError, RecursionError):
+            self._field(field, namespace)
+        return None
 
     def _field(self, field: Mapping[str, Any], namespace: str) -> Part:
         node = self.node(field["type"], namespace, f"field {field['name']}")

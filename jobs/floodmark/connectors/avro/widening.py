@@ -31,7 +31,8 @@ def widened(schema: Any) -> Any:
 def _is_cut(schema: Mapping[str, Any]) -> bool:
     """Whether Spark's decoder may cut a value off."""
     is_long = schema["type"] == "bytes" or (schema["type"] == "fixed" and schema["size"] > _LONG)
-    return is_long and schema.get("logicalType") == "decimal" and schema["precision"] <= NARROW
+    # Columns beside those that are read may be of no valid type, such as a decimal without a precision.
+    return is_long and schema.get("logicalType") == "decimal" and schema.get("precision", _MOST) <= NARROW
 
 
 def _room(schema: Mapping[str, Any]) -> int:

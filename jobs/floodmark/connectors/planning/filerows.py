@@ -138,7 +138,7 @@ def _widened(records: Records) -> tuple[dict[str, Type], dict[str, str]]:
         return {}, dict(records.options)
     text = json.dumps(widened(json.loads(records.head)))
     narrow = {part.name.lower() for part in records.record.parts if may_misfit(part.node)}
-    types = {one.name.lower(): one.type for one in columns_in(text) if one.name.lower() in narrow}
+    types = {one.name.lower(): one.type for one in columns_in(text, narrow)}
     return types, {**records.options, "avroSchema": text}
 
 

@@ -175,9 +175,9 @@ def _named(what: str, said: WrittenFiles, file: Content) -> Iterator[None]:
 
 
 def _own(said: WrittenFiles, file: Content, wanted: Container[str] | None = None) -> tuple[Column, ...]:
-    """`wanted`: names in lower case; what a Parquet file has beside them may be of any type, and they may have none."""
+    """`wanted`: names in lower case; what a file has beside them may be of any type. In Parquet they may have none."""
     with file.open() as content:
-        return columns_of_file(content) if said.format == "avro" else _in_footer(content, wanted)
+        return columns_of_file(content, wanted) if said.format == "avro" else _in_footer(content, wanted)
 
 
 def _in_footer(content: BinaryIO, wanted: Container[str] | None) -> tuple[Column, ...]:
