@@ -494,7 +494,9 @@ def test_files_that_others_put_into_a_sink_just_now_are_told(flow: Flow, monkeyp
     assert notes.exists() and not Path(flow.sink(0)).exists()
 
 
-def test_an_old_copy_of_a_home_drops_no_sink_that_another_goes_on_with(flow: Flow) -> None:
+def test_an_old_copy_of_a_home_drops_no_sink_that_another_goes_on_with(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = lived(flow)
     old = flow.root / "old"
     shutil.copytree(flow.home, old)
@@ -506,6 +508,10 @@ def test_an_old_copy_of_a_home_drops_no_sink_that_another_goes_on_with(flow: Flo
     assert "remove this copy of the home by hand" in found
     call(flow, "drop", "counted", "--sinks", "--leave-others", *words)
     assert len(rows_of(flow.sink(0))) == len(rows_of(flow.sink(1))) == 2
+    asked = list[bool]()
+    monkeypatch.setattr(releasing, "release", lambda rule, home, leave, is_older: asked.append(is_older) or {})
+    call(flow, "drop", "counted", "--all", "--leave-others", *words)
+    assert asked == [True], "the slot of a source would be gone"
     call(flow, "retire", "counted", "--yes")
     call(flow, "drop", "counted", "--sinks", "--yes")
     assert not Path(flow.sink(0)).exists()
@@ -608,7 +614,7 @@ def test_a_folder_that_cannot_be_moved_is_refused_before_anything_is_announced(
 ) -> None:
     retired(flow)
     released = list[str]()
-    monkeypatch.setattr(releasing, "release", lambda rule, home, leave: released.append(rule.rule) or [])
+    monkeypatch.setattr(releasing, "release", lambda rule, *_: released.append(rule.rule) or {})
     monkeypatch.setattr(Path, "is_mount", lambda path: str(path) == flow.sink(1))
     said = call(flow, "drop", "counted", "--all", "--yes", code=2)
     assert (

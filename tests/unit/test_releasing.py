@@ -15,7 +15,7 @@ from floodmark.connectors.ports.source import Source
 from floodmark.connectors.sources.postgres.holding import Holder
 from floodmark.connectors.sources.postgres.server import kept, slots
 from floodmark.core.rules.rule import Stream
-from floodmark.errors import FloodmarkError, Refused, RunFailed, TableBroken
+from floodmark.errors import FloodmarkError, NotOwned, Refused, RunFailed, TableBroken
 
 ABOUT = "stream e"
 
@@ -62,8 +62,10 @@ def test_a_slot_goes_with_its_home(keep: Path, monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_slot_that_another_copy_of_the_home_has_advanced_stays(keep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = "slot s at LSN 0/7 or before, which this home has landed, found 0/8: the home is an older copy"
-    with pytest.raises(Refused, match=problem):
+    with pytest.raises(NotOwned, match=problem):
         release(keep, monkeypatch, 8, 7)
+    with pytest.raises(NotOwned, match=problem):
+        Holder(ABOUT, cast("Any", None), keep).check_release(cast("Any", Server(8)), 7)
 
 
 class Kept(Source):
@@ -90,7 +92,49 @@ def test_what_is_kept_is_told_with_the_way_on(
     monkeypatch.setattr(releasing, "sources", lambda *_: {"e": Kept(why)})
     with pytest.raises(error, match=f"{why}. Not removed: slot s. {way} --leave-others"):
         releasing.release(cast("Any", None), cast("Any", None), leave=False)
-    assert releasing.release(cast("Any", None), cast("Any", None), leave=True) == [f"{why}. Not removed: slot s"]
+    assert releasing.release(cast("Any", None), cast("Any", None), leave=True) == {"e": f"{why}. Not removed: slot s"}
+
+
+class Quiet(Source):
+    """A source that can let go of its slot, unless `checked` says why not."""
+
+    def __init__(self, checked: FloodmarkError | None = None):
+        self.checked, self.released = checked, False
+
+    def remains(self) -> str | None:
+        return None if self.released else "slot q"
+
+    def check_release(self, read: str | None = None) -> None:
+        if self.checked is not None:
+            raise self.checked
+
+    def release(self, read: str | None = None) -> None:
+        self.released = True
+
+
+def test_no_slot_goes_before_each_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of one stream tell that the home is an older copy; no row came to the other one since."""
+    quiet, ahead = Quiet(), Quiet(NotOwned("advanced"))
+    monkeypatch.setattr(releasing, "sources", lambda *_: {"q": quiet, "a": ahead})
+    with pytest.raises(Refused, match=r"advanced\. Not removed: slot q\. Leave it there with --leave-others"):
+        releasing.release(cast("Any", None), cast("Any", None), leave=False)
+    assert not quiet.released
+    left = releasing.release(cast("Any", None), cast("Any", None), leave=True)
+    assert not quiet.released and not ahead.released
+    assert left == {"a": "advanced. Not removed: slot q", "q": f"{releasing.OLDER}. Not removed: slot q"}
+
+
+def test_a_sink_that_tells_of_an_older_copy_keeps_every_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = Quiet()
+    monkeypatch.setattr(releasing, "sources", lambda *_: {"q": quiet})
+    left = releasing.release(cast("Any", None), cast("Any", None), leave=True, is_older=True)
+    assert list(left) == ["q"] and not quiet.released
+
+
+def test_a_server_that_does_not_answer_keeps_no_slot_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = Quiet()
+    monkeypatch.setattr(releasing, "sources", lambda *_: {"d": Quiet(RunFailed("down")), "q": quiet})
+    assert list(releasing.release(cast("Any", None), cast("Any", None), leave=True)) == ["d"] and quiet.released
 
 
 def test_a_source_is_told_up_to_where_its_landing_reaches(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

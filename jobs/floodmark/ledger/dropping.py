@@ -55,10 +55,14 @@ class Owned:
 
 @dataclass(frozen=True)
 class DropPlan:
-    """The tables that a drop will remove; `skipped`: why others are not the rule's to remove, by the ledger's name."""
+    """The tables that a drop will remove; `skipped`: why others are not the rule's to remove, by the ledger's name.
+
+    `is_older`: whether a sink shows that the home is an older copy.
+    """
 
     tables: tuple[Owned, ...]
     skipped: Mapping[str, str]
+    is_older: bool = False
 
 
 def plan_drop(ledger: LedgerReader, home: Home, parts: Iterable[str], others: Mapping[str, str]) -> DropPlan:
@@ -73,7 +77,15 @@ def plan_drop(ledger: LedgerReader, home: Home, parts: Iterable[str], others: Ma
     there = [one for one in found if one.name not in why and _exists(one)]
     newest = {one.name: one for one in found if _is_table_outside(one)}.values()  # a sink made anew has another id
     missing = (one for one in newest if one not in there and (one.name, one.id) not in dropped)
-    return DropPlan(tuple(there), {one.name: _missing(one, home.rule) for one in missing} | why)
+    is_older = any(_is_ahead(one, ledger) for one in found if one.name in why)
+    return DropPlan(tuple(there), {one.name: _missing(one, home.rule) for one in missing} | why, is_older)
+
+
+def _is_ahead(one: Owned, ledger: LedgerReader) -> bool:
+    """Whether a table shows that the home is an older copy, whyever else it is spared."""
+    with suppress(FloodmarkError):
+        return _is_table_outside(one) and _overtaken(one, ledger) is not None
+    return False
 
 
 def _announced(ledger: LedgerReader) -> Iterator[tuple[str, str]]:

@@ -89,12 +89,12 @@ def drop(
         kept = dropping.finish(ledger, place, others)
         wanted = _drop_plan(ledger, place, parts, others, leave_others)
         dropping.check(ledger, place, wanted)  # before sources let go of what cannot be made again
-        left = release(head.rule, place, leave_others) if everything else []
+        left = release(head.rule, place, leave_others, wanted.is_older) if everything else {}
         kept |= dropping.drop(ledger, place, wanted, others, everything)
     facts["left"] = dict(found.skipped) | kept
     if change.as_json:
         return output.print_json(facts)
-    for why in (*left, *(f"not removed: {about_named(one, why)}" for one, why in kept.items())):
+    for why in (*left.values(), *(f"not removed: {about_named(one, why)}" for one, why in kept.items())):
         output.say(f"{name}: {why}")
     return output.say(
         _report(name, everything, change.rules) if found.tables or everything else f"{name}: nothing was dropped"

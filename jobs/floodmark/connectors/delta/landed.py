@@ -206,15 +206,11 @@ class Landed(DeltaSource):
     def remains(self) -> str | None:
         return self.inner.remains()
 
-    def release(self, read: str | None = None) -> None:
-        self.inner.release(self._landed_up_to())
+    def check_release(self, read: str | None = None) -> None:
+        self.inner.check_release(_landed_up_to(self))
 
-    def _landed_up_to(self) -> str | None:
-        """None also if the landing cannot be read any more, which stops no drop."""
-        try:
-            return None if self.landing() is None else self.newest().end
-        except FloodmarkError:
-            return None
+    def release(self, read: str | None = None) -> None:
+        self.inner.release(_landed_up_to(self))
 
     def waiting(self, line: str | None) -> int:
         if self.landing() is None:
@@ -305,6 +301,14 @@ class Landed(DeltaSource):
 def _not_landed(inner: Source, spark: SparkSession, since: str, upto: str) -> DataFrame | None:
     """The source's rows up to a look's end; None if a run beside has landed these meanwhile."""
     return inner.frame(spark, since, upto) if inner.news(since, upto) else None
+
+
+def _landed_up_to(landed: Landed) -> str | None:
+    """None also if the landing cannot be read any more, which stops no drop."""
+    try:
+        return None if landed.landing() is None else landed.newest().end
+    except FloodmarkError:
+        return None
 
 
 def _lost(landed: Landed) -> HistoryGone:

@@ -95,10 +95,14 @@ class Source(Protocol):
         """What the source keeps outside of the rule's home, and for how long, for people; None if there is nothing."""
         return None
 
+    def check_release(self, read: str | None = None) -> None:
+        """Raise what `release` would, before any stream has let go of anything: NotOwned for another copy's."""
+        return None
+
     def release(self, read: str | None = None) -> None:
         """Remove that, because the rule is dropped. Only the holder of the rule's lock calls it: maybe again.
 
-        read: the offset up to which the home's landing has the rows; None: unknown. Raises Refused if another copy of
+        read: the offset up to which the home's landing has the rows; None: unknown. Raises NotOwned if another copy of
         the home has read on.
         """
         return None

@@ -130,8 +130,14 @@ class Holder:
         with database.connected() as asked:
             slots.advance(asked, names.slot, lsn)
 
+    def check_release(self, database: Database, lsn: int | None) -> None:
+        """Raise NotOwned if `release` would."""
+        if self.kept is not None:
+            with database.connected() as asked:
+                check_own(self._about, self.kept.slot, slots.state(asked, self.kept.slot), lsn)
+
     def release(self, database: Database, lsn: int | None) -> None:
-        """Drop what was made in the database. Raises Refused if the slot was advanced beyond what this home has landed.
+        """Drop what was made in the database. Raises NotOwned if the slot is beyond what this home has landed.
 
         lsn: up to which it has; None: unknown.
         """

@@ -244,6 +244,9 @@ class SlotSource(TableSource, Stepped):
         if lsn:
             self._holder.advance(self._database, lsn)
 
+    def check_release(self, read: str | None = None) -> None:
+        self._holder.check_release(self._database, None if read is None else SlotOffset.parse(read).lsn)
+
     def release(self, read: str | None = None) -> None:
         """Drop what was made in the database, for a rule that is dropped: a slot that nobody reads fills its disk."""
         self._holder.release(self._database, None if read is None else SlotOffset.parse(read).lsn)

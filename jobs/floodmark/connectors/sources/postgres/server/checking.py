@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark.connectors.sources.postgres.decoding.pgoutput import lsn_text
 from floodmark.connectors.sources.postgres.offsets import FULL_ROWS, KEYS
 from floodmark.connectors.sources.postgres.server.catalog import published
-from floodmark.errors import HistoryGone, Refused
+from floodmark.errors import HistoryGone, NotOwned, Refused
 
 if TYPE_CHECKING:
     import psycopg
@@ -136,9 +136,9 @@ def check_slot(about: str, slot: str, found: State | None, of: Table, lsn: int) 
 
 
 def check_own(about: str, slot: str, found: State | None, lsn: int | None) -> None:
-    """Raise Refused if the slot is beyond `lsn`, the end of the home's landing (0: of nothing yet)."""
+    """Raise NotOwned if the slot is beyond `lsn`, the end of the home's landing (0: of nothing yet)."""
     if found is not None and lsn and found.confirmed > lsn:
-        raise Refused(
+        raise NotOwned(
             f"{about}: expected replication slot {slot} at LSN {lsn_text(lsn)} or before, which this home has landed, "
             f"found {lsn_text(found.confirmed)}: the home is an older copy. If the rule goes on in another home, "
             "remove this copy of the home by hand"
