@@ -559,6 +559,17 @@ def test_another_table_at_the_target_of_a_link_stays(flow: Flow) -> None:
     assert not list(Path(flow.sink(0)).parent.glob(f"{dropping.TRASH}*"))
 
 
+def test_files_of_others_behind_a_link_stay_and_are_named(flow: Flow) -> None:
+    retired(flow)
+    disk = linked(flow)
+    crashed(flow, "drop.table.moved", "drop", "counted", "--sinks", "--yes")
+    (disk / "notes.csv").write_text("x")
+    found = facts(flow, "drop", "counted", "--sinks", "--yes")["left"][f"sink/{flow.sink(0)}"]
+    assert "files that are not the table's: notes.csv" in found and f"It is at {disk}; only the link" in found
+    assert (disk / "notes.csv").exists() and len(rows_of(str(disk))) == 1 and not Path(flow.sink(1)).exists()
+    assert not list(Path(flow.sink(0)).parent.glob(f"{dropping.TRASH}*"))
+
+
 def test_half_a_table_at_the_target_of_a_link_goes(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     retired(flow)
     disk = linked(flow)
@@ -575,7 +586,8 @@ def test_half_a_table_at_the_target_of_a_link_goes(flow: Flow, monkeypatch: pyte
     assert not disk.exists() and not list(flow.root.rglob(f"{dropping.TRASH}*"))
 
 
-def test_another_home_at_the_target_of_a_link_stays(flow: Flow) -> None:
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_another_home_at_the_target_of_a_link_stays(flow: Flow, is_readable: bool) -> None:
     retired(flow)
     disk = flow.root / "disk"
     flow.place.path.rename(disk)
@@ -584,8 +596,31 @@ def test_another_home_at_the_target_of_a_link_stays(flow: Flow) -> None:
     shutil.rmtree(disk)
     lived(flow)
     flow.place.path.rename(disk)
-    call(flow, "drop", "counted", "--all", "--yes")
+    if not is_readable:
+        min((disk / "ledger" / "_delta_log").glob("*.json")).write_text("{")
+    said = call(flow, "drop", "counted", "--all", "--yes")
+    assert f"not removed: {disk}: a link led there" in said.replace("\n", " ")
     assert (disk / "ledger").is_dir() and not list(flow.home.glob(f"{dropping.TRASH}*"))
+
+
+def test_half_a_home_at_the_target_of_a_link_goes(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    retired(flow)
+    disk = flow.root / "disk"
+    flow.place.path.rename(disk)
+    flow.place.path.symlink_to(disk)
+    real = shutil.rmtree
+
+    def killed(path: Path, **how: Any) -> None:
+        if Path(path).name.startswith(f"{dropping.TRASH}counted-"):
+            real(Path(path) / "ledger" / "_delta_log")
+            raise OSError(errno.EIO, "killed")
+        real(path, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        call(flow, "drop", "counted", "--all", "--yes", code=1)
+    call(flow, "drop", "counted", "--all", "--yes")
+    assert not disk.exists() and not list(flow.root.rglob(f"{dropping.TRASH}*"))
 
 
 def test_state_that_cannot_be_removed_is_named_and_the_drop_goes_on_once_it_can(

@@ -14,7 +14,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deltalake import DeltaTable
@@ -27,7 +27,7 @@ from floodmark.core.protocol.records.rows import Life
 from floodmark.core.protocol.recovery import app_id, overtaken
 from floodmark.core.text.addresses import location
 from floodmark.core.text.tablenames import about_named, about_sink
-from floodmark.errors import FloodmarkError, NotOwned, Refused, RunFailed, TableBroken
+from floodmark.errors import Final, FloodmarkError, NotOwned, Refused, RunFailed, TableBroken
 from floodmark.ledger.delta import datafiles, tablelog, tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
@@ -171,10 +171,8 @@ def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> dict[str, s
         return left
     for name, id_ in ledger.head.dropping.tables.items():
         one = owned(home, name, id_, ledger.head)
-        kept = _spared(one, ledger, others)
-        if kept is None:
-            _remove(one, home.rule, ledger.id)
-        else:
+        kept = _spared(one, ledger, others) or _remove(one, home.rule, ledger, others)
+        if kept is not None:
             left[name] = kept
         reach(home.rule, "drop.table.after")
     if any(TableName.parse(name).is_state for name in ledger.head.dropping.tables):
@@ -186,42 +184,35 @@ def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> dict[str, s
     return left
 
 
-def _remove(one: Owned, rule: str, ledger: str) -> None:
-    """Remove one table, if it exists."""
+def _remove(one: Owned, rule: str, ledger: LedgerReader, others: Mapping[str, str]) -> str | None:
+    """Remove one table, if it exists. Returns why it stays, if a link to it was moved aside before a kill."""
     place = Path(one.address)
     aside = place.with_name(f"{TRASH}{one.id}")
     if _exists(one) and not aside.exists():
         _move(place, aside)
         reach(rule, "drop.table.moved")
     if aside.is_symlink():
-        _remove_linked(aside, one, ledger)
-    elif aside.exists():
+        there = replace(one, address=str(aside.resolve()))
+        kept = _spared(there, ledger, others)
+        _remove_link(aside, kept is None and _exists(there))
+        return kept and f"{kept}. It is at {there.address}; only the link to it was removed"
+    if aside.exists():
         remove_trash(aside)
+    return None
 
 
-def _remove_linked(link: Path, one: Owned, ledger: str) -> None:
-    """Remove the table to which a link leads, then the link. Whatever else is there by now, after a kill, stays.
+def _remove_link(link: Path, whole: bool) -> None:
+    """Remove a link that was moved aside; with `whole`, its target first. What others have put there stays.
 
-    The table gets a name made of its id first: half of it would not tell whose it is.
+    The target gets a name made of the link's first: half of it would not tell whose it is.
     """
     target = link.resolve()
     trash = target.with_name(f"{link.name}-linked")
-    if _is_there(one, target, ledger):
+    if whole:
         _move(target, trash)
     if trash.exists():
         remove_trash(trash)
     link.unlink()
-
-
-def _is_there(one: Owned, target: Path, ledger: str) -> bool:
-    """Whether a folder is still the table. What lies in the home is the rule's, readable or not."""
-    if not _is_table_outside(one):
-        return target.exists()
-    try:
-        table = tables.open_table(str(target))
-    except FloodmarkError:
-        return False
-    return table is not None and (tables.table_id(table), tables.owner_of(table)) == (one.id, ledger)
 
 
 def _check_movable(place: Path) -> None:
@@ -255,16 +246,18 @@ def _remove_home(home: Home, ledger: str) -> None:
     remove_home(aside)
 
 
-def remove_home(aside: Path) -> None:
-    """Remove a home that was moved aside. If it is a link at whose target another home is by now, only the link goes.
-
-    The name ends with the ledger's id.
-    """
-    with suppress(FloodmarkError):
-        found = LedgerReader.load(str(aside / "ledger")) if aside.is_symlink() else None
-        if found is not None and not aside.name.endswith(f"-{found.id}"):
-            return aside.unlink()
-    return remove_trash(aside)
+def remove_home(aside: Path) -> Path | None:
+    """Remove a home that was moved aside: its name ends with the ledger's id. If it is a link, at whose target there is
+    not this home any more, only the link goes. Returns what stays."""
+    if not aside.is_symlink():
+        shutil.rmtree(aside)
+        return None
+    target, ours = aside.resolve(), False
+    with suppress(Refused, Final):
+        found = LedgerReader.load(str(target / "ledger"))
+        ours = found is not None and aside.name.endswith(f"-{found.id}")
+    _remove_link(aside, ours)
+    return target if target.exists() else None
 
 
 def remove_trash(trash: Path) -> None:
@@ -308,7 +301,7 @@ def not_ours(one: Owned, ledger: str, others: Mapping[str, str]) -> str | None:
     try:
         if not _exists(one):
             return None
-    except TableBroken as fault:
+    except (TableBroken, Refused) as fault:
         return f"it cannot be read, so its owner is unknown ({fault})"
     return _of_others(one, DeltaTable(one.address), ledger, others)
 

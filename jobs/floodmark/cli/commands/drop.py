@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
+NOT_THE_HOME = "a link led there, and it is not the home that was dropped. Only the link was removed"
 NO_TABLE = "its next run finds no table there, and stops"
 
 
@@ -163,6 +164,10 @@ def _clear(place: Home, yes: bool, dry_run: bool, as_json: bool) -> None:
         )
     if not dry_run:
         rulechange.confirm(yes, "drop asks for confirmation before it removes tables")
-        for one in left:
-            remove_home(one)
-    return output.print_json(facts) if as_json else output.say(f"{place.rule}: nothing is left of it")
+        stay = [str(found) for found in map(remove_home, left) if found is not None]
+        facts["left"] = dict.fromkeys(stay, NOT_THE_HOME)
+    if as_json:
+        return output.print_json(facts)
+    for one, why in facts["left"].items():
+        output.say(f"{place.rule}: not removed: {one}: {why}")
+    return output.say(f"{place.rule}: nothing is left of it")
