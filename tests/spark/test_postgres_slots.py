@@ -170,6 +170,31 @@ def test_a_replica_identity_that_is_no_longer_full_is_refused(server: Server, pl
     source_of(place, table).check_appended(end)
 
 
+def test_sound_deletes_from_before_a_replica_identity_are_sound_in_each_step(
+    server: Server, place: Path, table: str
+) -> None:
+    source = source_of(place, table)
+    server.run(f"INSERT INTO {table} VALUES (1), (2), (3)")
+    end = source.take_end(source.take_start())
+    source.landed(end)
+    server.run(*(f"DELETE FROM {table} WHERE n = {n}" for n in (1, 2, 3)), f"ALTER TABLE {table} REPLICA IDENTITY FULL")
+    upto, limits = source.take_end(end), EpochLimits(max_rows=1)
+    first = source_of(place, table).after(end, upto, limits)
+    second = source_of(place, table).after(first, upto, limits)
+    parsed = [SlotOffset.parse(one) for one in (end, first, second, upto)]
+    assert sorted({one.lsn for one in parsed}) == [one.lsn for one in parsed]
+    assert [one.form.has_whole_rows for one in parsed] == [False, False, False, True]
+    assert source_of(place, table).after(second, upto, limits) == upto
+
+
+def test_an_adopted_slot_may_be_older_than_the_replica_identity(server: Server, place: Path, table: str) -> None:
+    server.run(f"CREATE PUBLICATION mine FOR TABLE {table}",
+               "SELECT pg_create_logical_replication_slot('mine', 'pgoutput')",
+               f"ALTER TABLE {table} REPLICA IDENTITY FULL")  # fmt: skip
+    start = source_of(place, table, "latest", slot="mine", publication="mine").take_start()
+    assert "identity" not in json.loads(start)["form"]
+
+
 def test_a_partition_without_the_replica_identity_of_the_others_is_refused(
     server: Server, place: Path, table: str
 ) -> None:

@@ -59,6 +59,24 @@ def test_offsets_are_lines_of_json_as_spark_writes_them() -> None:
     assert RowsOffset.parse(older) == RowsOffset(PLACE, 9, 2) and RowsOffset(PLACE, 9, 2).line() == older
 
 
+@pytest.mark.parametrize("before", ["", KEYS, FULL_ROWS])
+def test_steps_know_the_replica_identity_as_it_was_when_their_changes_began(before: str) -> None:
+    """Deletes in the second step may be as old as those in the first."""
+    read = SlotOffset(PLACE, 1, Form(9, identity=before))
+    end = SlotOffset(PLACE, 30, Form(12, {"id": "1 700"}, identity=FULL_ROWS), ("insert",))
+    first = end.step(read, 10)
+    second = end.step(SlotOffset.parse(first.line()), 20)
+    for one, lsn in ((first, 10), (second, 20)):
+        assert one == replace(end, lsn=lsn, form=replace(end.form, identity=before))
+        assert one.form.has_whole_rows == (before == FULL_ROWS)
+    assert end.step(second, 30) == end and end.form.has_whole_rows
+
+
+def test_an_unknown_replica_identity_promises_nothing_of_deletes() -> None:
+    known = SlotOffset(PLACE, 1, Form(9, identity=FULL_ROWS))
+    assert not known.of_unknown_identity().form.has_whole_rows and known.of_unknown_identity().form.before == 9
+
+
 def test_rows_that_are_gone_were_updated_unless_deletes_explain_them() -> None:
     read = RowsOffset(PLACE, 9, 2, "5", deleted=3, rows=40)
     assert read.lacks(read, 40) == read.lacks(replace(read, deleted=5), 38) == 0

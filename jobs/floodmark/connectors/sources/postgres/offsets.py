@@ -58,6 +58,11 @@ class Form:
         found = {name: one for name, one in asdict(self).items() if one or name != "identity"}
         return {"form": found} if self.before else {}
 
+    @property
+    def has_whole_rows(self) -> bool:
+        """Whether deletes that were made since then have all values of their rows, or the identity has changed."""
+        return self.identity == FULL_ROWS
+
     def replaced(self, now: Form) -> list[str]:
         """Columns of which another has the name now."""
         return [name for name in self._kept(now) if _first(self.columns[name]) != _first(now.columns[name])]
@@ -121,6 +126,14 @@ class SlotOffset:
 
     def at(self, lsn: int) -> SlotOffset:
         return replace(self, lsn=lsn)
+
+    def step(self, read: SlotOffset, lsn: int) -> SlotOffset:
+        """Where a step ends on the way to it. Changes behind it may be older than the replica identity is now."""
+        found = self.at(lsn)
+        return found if lsn >= self.lsn else replace(found, form=replace(self.form, identity=read.form.identity))
+
+    def of_unknown_identity(self) -> SlotOffset:
+        return replace(self, form=replace(self.form, identity=""))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.connectors.sources.postgres.decoding.pgoutput import lsn_text
 from floodmark.connectors.sources.postgres.holding import Holder
-from floodmark.connectors.sources.postgres.offsets import FULL_ROWS, SlotOffset
+from floodmark.connectors.sources.postgres.offsets import SlotOffset
 from floodmark.connectors.sources.postgres.server import slots
 from floodmark.connectors.sources.postgres.server.catalog import MADE, Published, Table
 from floodmark.connectors.sources.postgres.server.checking import (
@@ -90,7 +90,7 @@ class SlotSource(TableSource, Stepped):
             start = self._as_it_is(asked, of, start)
             made = self._holder.make(self._database, asked, of)
             if made is None:
-                return start.at(self._holder.adopted(asked)).line()
+                return start.of_unknown_identity().at(self._holder.adopted(asked)).line()
             slots.forget_exported(self._database, self._holder.names.slot)
             return start.at(made.lsn).line()
 
@@ -129,7 +129,8 @@ class SlotSource(TableSource, Stepped):
         if read.lsn == 0:
             taken = self._holder.taken(self._database)
             return upto if taken is None else end.at(min(end.lsn, taken.lsn)).line()
-        return end.at(next((one for one in self._ends(read, end, limits.max_rows) if one > read.lsn), end.lsn)).line()
+        step = next((one for one in self._ends(read, end, limits.max_rows) if one > read.lsn), end.lsn)
+        return end.step(read, step).line()
 
     def _ends(self, read: SlotOffset, upto: SlotOffset, most: int) -> list[int]:
         """Where steps end; the server decodes its log once for all steps up to the same end."""
@@ -286,6 +287,5 @@ class SlotSource(TableSource, Stepped):
         from floodmark.connectors.sources.postgres.rows import changes_of
 
         query = slots.messages(asked, self._holder.names, upto.lsn)
-        whole = (read.form.identity or upto.form.identity) == FULL_ROWS
         part = Part(query, kept=slots.kept_since(asked, self._holder.names, read.lsn))
-        return changes_of(spark, self._database, reading, part, (read.lsn, upto.lsn), whole)
+        return changes_of(spark, self._database, reading, part, (read.lsn, upto.lsn), read.form.has_whole_rows)
