@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.flow import Flow, event, rows_of
-from support.running import run
+from support.running import backfill_all, run
 
 from floodmark.audit.certificate import audit
 from floodmark.errors import ProcessFault
+from floodmark.spark.rule.forgetting import forget
 
 CLASS = """
 from datetime import timedelta
@@ -79,3 +80,16 @@ def test_a_state_that_never_had_a_value_may_be_declared_with_another_type(spark:
     goes_on(spark, flow, 320, more=", 'other': 'n ARRAY<BIGINT>'", body="ctx.put_state('other', ([1],))")
     assert [row["n"] for row in rows_of(flow.place.state(1, "other"))] == [[1], [1]]
     assert len(results(flow)) == 5
+
+
+def test_state_that_only_a_backfill_has_written_is_audited_and_a_forget_leaves_it(
+    spark: SparkSession, place: Path
+) -> None:
+    flow = begun(place, spark)
+    flow.write_class(text(more=", 'other': 'n BIGINT'", body="ctx.put_state('other', (7,))"))
+    _ = backfill_all(spark, flow)
+    assert len(results(flow)) == 2, "the audit reads the table that no epoch has written yet"
+    forgotten = forget(spark, flow.place, "forgetter", "k = 'b'", lambda _: None)
+    assert forgotten.asked is not None and forgotten.asked.tables["state/other"] == 1
+    assert [(row["k"], row["n"]) for row in rows_of(flow.place.state(1, "other"))] == [("a", 7)]
+    assert audit(flow.name, flow.home, deep=True).verdict == "unknown", "of what was forgotten alone"

@@ -310,11 +310,12 @@ def test_smallest_and_largest_values_of_files_that_are_gone(tmp_path: Path) -> N
 def test_the_tables_of_a_home_and_what_earlier_generations_left(flow: Flow) -> None:
     head, home = replace(begun(flow).begun, generation=2), flow.place
     head = replace(head, table_ids={"state/s": "i", "late": "i", f"sink/{flow.sink()}": "i"})
-    for name in ("g1/s", "g2/s", "g2/other"):
+    head = replace(head, written={"state/restated": 1, f"sink/{flow.sink()}": 1})  # by a backfill without ids
+    for name in ("g1/s", "g2/s", "g2/restated", "g2/other"):
         (home.path / "state" / name).mkdir(parents=True)
     found = own_tables(head, home)
     assert [(one.name, one.is_old) for one in found] == [
-        ("state/s", False), ("late", False), ("state/g1/s", True), ("state/g2/other", True),
+        ("state/s", False), ("late", False), ("state/restated", False), ("state/g1/s", True), ("state/g2/other", True),
     ]  # fmt: skip
     assert found[0].address == home.state(2, "s")
 

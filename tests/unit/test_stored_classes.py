@@ -11,6 +11,9 @@ from support.byhand import offset
 from support.flow import Flow, event
 from support.pretend import MemoryLedger
 
+from floodmark.audit.evidence import Row as AuditedRow
+from floodmark.audit.ledger.named import ids_of
+from floodmark.audit.ledger.story import Story
 from floodmark.core.lifecycle.changes import check_state
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.entry import Entry
@@ -52,14 +55,15 @@ def begun(flow: Flow, rule: Rule) -> MemoryLedger:
     return made
 
 
-def backfill(ledger: MemoryLedger, rule: Rule, **how: Any) -> Head:
+def backfill(ledger: MemoryLedger, rule: Rule, added: dict[str, str] | None = None, **how: Any) -> Head:
     head = ledger.head
     assert head is not None
     body = {"number": len(head.backfills) + 1, "upto": 0, "begin": 0, "end": 0, "high": 0, "column": "", "shift": 0}
     body |= {"entry": head.entry.text(), "counts": {}, "restated": {}, "digests": {}, "results": Digest(), **how}
     intent = Backfill.model_validate({**body, "rule": rule.to_json(), "rule_hash": rule.hash})
     ledger.start_backfill(intent)
-    return ledger.end_backfill(Backfilled(number=intent.number, intent=intent.digest, tables={}, removed={}))
+    ended = Backfilled(number=intent.number, intent=intent.digest, tables={}, removed={}, table_ids=added or {})
+    return ledger.end_backfill(ended)
 
 
 def epoch(ledger: MemoryLedger, rule: Rule) -> Head:
@@ -85,6 +89,15 @@ def test_a_backfill_of_everything_stores_the_state_by_its_own_class(flow: Flow) 
     assert head_from_text(head_to_text(head)) == head
     assert declared(backfill(ledger, second)) == "n bigint, more int"
     assert declared(epoch(ledger, first)) == "n int"
+
+
+def test_the_table_of_a_state_that_is_new_is_known_from_the_backfill_on(flow: Flow) -> None:
+    ledger, rule = begun(flow, rule_of(flow, "n INT")), rule_of(flow, "n BIGINT")
+    assert backfill(ledger, rule, whole=True).table_ids == {}
+    assert '"table_ids"' not in ledger.rows[-1].body, "ledgers without new state read as before"
+    assert backfill(ledger, rule, {"state/new": "its id"}, whole=True).table_ids == {"state/new": "its id"}
+    (generation,) = Story([AuditedRow(**row.__dict__) for row in ledger.rows]).generations
+    assert (ids_of(generation), ids_of(generation, 0)) == ({"state/new": "its id"},) * 2
 
 
 def test_a_class_is_refused_that_cannot_take_what_a_backfill_has_stored(flow: Flow) -> None:

@@ -52,7 +52,8 @@ class OwnTable:
 
 def own_tables(head: Head, home: Home) -> list[OwnTable]:
     """All tables with rows in the rule's home: state, late, dead, and what earlier generations have left of state."""
-    mine = [name for name in head.table_ids if not TableName.parse(name).is_sink]
+    known_now = {**head.table_ids, **head.written}  # older ledgers lack ids of state that only a backfill has written
+    mine = [name for name in known_now if not TableName.parse(name).is_sink]
     now = [OwnTable(name, str(home.path / TableName.parse(name).in_generation(head.generation))) for name in mine]
     known = {one.address for one in now}
     left = sorted(place for place in home.path.glob("state/g*/*") if place.is_dir() and str(place) not in known)

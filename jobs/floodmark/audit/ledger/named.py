@@ -70,6 +70,8 @@ def forget_app(generation: Generation, ledger: str) -> str:
 def ids_of(generation: Generation, upto: int | None = None) -> dict[str, str]:
     """Table → its id, of all that the generation has created or adopted; `upto`: as of the end of that epoch."""
     found = dict(generation.begun["table_ids"])
+    for backfill in generation.backfills:  # of state that an edit has added
+        found |= backfill.end.get("table_ids", {})
     for epoch in generation.epochs[:upto]:
         found |= epoch.end.get("table_ids", {})
     return found

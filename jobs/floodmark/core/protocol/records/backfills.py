@@ -175,11 +175,15 @@ class Backfill(Restated):
 
 
 class Backfilled(Record):
-    """The only commit point of a backfill. `removed`: rows that were removed, by table."""
+    """The only commit point of a backfill.
+
+    removed: rows that were removed, by table. table_ids: of state that an edit has added, and no epoch written yet.
+    """
 
     format: int = FORMAT
     number: int
     intent: str
     tables: dict[str, Written]
     removed: dict[str, int]
+    table_ids: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
     seconds: dict[str, float] = Field(default_factory=dict)

@@ -240,6 +240,7 @@ def _end_backfill(head: Head, row: Row) -> Head:
         _corrected(head, head.backfill),
         written={**head.written, **{name: table.version for name, table in done.tables.items()}},
         commits={**head.commits, **{name: table.commit for name, table in done.tables.items()}},
+        table_ids={**head.table_ids, **done.table_ids},
         backfills={**head.backfills, head.backfill.number: head.backfill.span},
         restated_by=Rule.from_json(head.backfill.rule).process if head.backfill.whole else head.restated_by,
         backfill=None,

@@ -52,7 +52,7 @@ from floodmark.spark.rule.backfill.asread import Input
 from floodmark.spark.rule.backfill.rereading import PastRows, at_hand, restated_rows, spelt
 from floodmark.spark.rule.backfill.taking import taken
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
-from floodmark.spark.rule.generation import Plan, sites_of
+from floodmark.spark.rule.generation import Plan, ids_of, sites_of, statuses
 from floodmark.spark.session.jvm import materialised, without_rows
 from floodmark.spark.session.parallel import side_by_side
 from floodmark.spark.session.session import engine_of
@@ -237,8 +237,9 @@ def replace_interval(done: Recomputed, home: Home, ledger: Ledger) -> BackfillRe
     removed = {name: effect.deleted for name, effect in effects.items()}
     reach(rule, "backfill.commit.before", head.epoch)
     seconds = {"write": round(time.monotonic() - begun, 3)}
-    ends = Backfilled(number=intent.number, intent=intent.digest, tables=written, removed=removed, seconds=seconds)
-    ledger.end_backfill(ends)
+    new = ids_of(statuses(site for site in aimed if site.role == "state" and site.name not in head.table_ids))
+    ended = {"tables": written, "removed": removed, "table_ids": new, "seconds": seconds}
+    ledger.end_backfill(Backfilled(number=intent.number, intent=intent.digest, **ended))
     reach(rule, "backfill.commit.after", head.epoch)
     sinks = {site.address: effects[site.name] for site in aimed if site.role != "state"}
     return BackfillResult(
