@@ -662,6 +662,23 @@ def test_a_folder_that_cannot_be_moved_is_refused_before_anything_is_announced(
     assert released == [], "the slot of a source would be gone"
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_home_that_cannot_be_moved_is_refused_before_anything_is_dropped(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch, is_link: bool
+) -> None:
+    retired(flow)
+    disk = flow.root / "disk" if is_link else flow.place.path
+    if is_link:
+        flow.place.path.rename(disk)
+        flow.place.path.symlink_to(disk)
+    monkeypatch.setattr(releasing, "release", lambda *_: pytest.fail("the slot of a source would be gone"))
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == disk)
+    said = call(flow, "drop", "counted", "--all", "--yes", code=2).replace("\n", " ")
+    assert f"home {flow.place.path}: its folder cannot be moved aside" in said and "a mount point" in said
+    head = flow.ledger().head
+    assert head is not None and head.dropping is None and Path(flow.sink(0)).exists()
+
+
 def test_a_rule_that_was_brought_back_during_the_question_is_not_dropped(
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,9 +12,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from deltalake import DeltaTable
@@ -134,11 +135,14 @@ def address_of(home: Home, name: str, head: Head | None) -> str:
     return str(home.path / name)
 
 
-def check(ledger: LedgerReader, home: Home, wanted: DropPlan) -> Life:
-    """The row that announces a drop. Raises Refused if the rule can run, or if a sink's folder cannot be moved."""
+def check(ledger: LedgerReader, home: Home, wanted: DropPlan, whole: bool) -> Life:
+    """The row that announces a drop. Raises Refused if the rule can run, or if a sink's folder cannot be moved; with
+    `whole`, or if the home cannot."""
     announced = dropping(ledger.begun, home.rule, {one.name: one.id for one in wanted.tables})
     for one in wanted.tables:
-        _check_movable(Path(one.address))
+        _check_movable(Path(one.address), partial(about_sink, one.address))
+    if whole:
+        _check_movable(home.path, lambda problem: f"home {home.path}: {problem}")
     return announced
 
 
@@ -148,7 +152,7 @@ def drop(ledger: Ledger, home: Home, wanted: DropPlan, others: Mapping[str, str]
     Raises what `check` raises. Returns what `finish` returns.
     """
     left = dict[str, str]()
-    announced = check(ledger, home, wanted)
+    announced = check(ledger, home, wanted, whole)
     if announced.tables:
         reach(home.rule, "drop.intent.before")
         ledger.live(announced)
@@ -215,7 +219,7 @@ def _remove_link(link: Path, whole: bool) -> None:
     link.unlink()
 
 
-def _check_movable(place: Path) -> None:
+def _check_movable(place: Path, told: Callable[[str], str]) -> None:
     """Refuse a folder that cannot be renamed, before a row announces it."""
     spots = {place, place.resolve()}  # of a link, its target, too
     why = "it is a disk of its own (a mount point)" if any(one.is_mount() for one in spots) else None
@@ -223,11 +227,7 @@ def _check_movable(place: Path) -> None:
     if why is None and shut:
         why = f"there is no write permission in {shut[0]}"
     if why is not None:
-        raise Refused(
-            about_sink(
-                str(place), f"its folder cannot be moved aside, so it cannot be dropped: {why}. Nothing was dropped"
-            )
-        )
+        raise Refused(told(f"its folder cannot be moved aside, so it cannot be dropped: {why}. Nothing was dropped"))
 
 
 def _move(place: Path, trash: Path) -> None:

@@ -89,7 +89,7 @@ def drop(
         check_droppable(ledger.begun, name)  # it may have been brought back since
         kept = dropping.finish(ledger, place, others)
         wanted = _drop_plan(ledger, place, parts, others, leave_others)
-        dropping.check(ledger, place, wanted)  # before sources let go of what cannot be made again
+        dropping.check(ledger, place, wanted, everything)  # before sources let go of what cannot be made again
         left = release(head.rule, place, leave_others, wanted.is_older) if everything else {}
         kept |= dropping.drop(ledger, place, wanted, others, everything)
     facts["left"] = dict(found.skipped) | kept
