@@ -423,6 +423,18 @@ def test_a_table_that_is_not_the_rules_own_is_never_removed(flow: Flow, plant: A
     assert rows_of(flow.sink(0))
 
 
+def test_a_drop_tells_what_stays_and_not_that_nothing_does(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    others_own(flow, retired(flow))
+    monkeypatch.setattr(releasing, "release", lambda *_: {"events": "stream events: busy. Not removed: slot s"})
+    old = flow.root / "old"
+    shutil.copytree(flow.home, old)
+    found = facts(flow, "drop", "counted", "--all", "--leave-others", "--yes")["left"]
+    assert sorted(found) == [f"sink/{flow.sink(0)}", "stream/events"] and "slot s" in found["stream/events"]
+    (old / "counted").rename(flow.place.path)
+    said = call(flow, "drop", "counted", "--all", "--leave-others", "--yes")
+    assert "Not removed: slot s" in said and "nothing is left of it but what is named above" in said
+
+
 @pytest.mark.parametrize("name", [
     "part-0-of-a-killed-run.snappy.parquet", "k=a/part-0.parquet", "aB/part-0.parquet", "deletion_vector_1.bin",
     "_change_data/cdc-0.parquet", "_temporary/0/x", ".part-0.parquet.crc", "_SUCCESS",

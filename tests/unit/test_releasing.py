@@ -68,6 +68,13 @@ def test_a_slot_that_another_copy_of_the_home_has_advanced_stays(keep: Path, mon
         Holder(ABOUT, cast("Any", None), keep).check_release(cast("Any", Server(8)), 7)
 
 
+def test_a_slot_of_the_users_own_is_asked_nothing(keep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may have advanced it, and nothing of it would go."""
+    kept.save(keep, kept.Kept("s", "p", False, False))
+    Holder(ABOUT, cast("Any", None), keep).check_release(cast("Any", None), 7)
+    assert release(keep, monkeypatch, 8, 7) == [] and kept.load(keep) is None
+
+
 class Kept(Source):
     """A source that lets go of nothing, for this reason."""
 

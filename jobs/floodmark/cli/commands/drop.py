@@ -92,13 +92,15 @@ def drop(
         dropping.check(ledger, place, wanted, everything)  # before sources let go of what cannot be made again
         left = release(head.rule, place, leave_others, wanted.is_older) if everything else {}
         kept |= dropping.drop(ledger, place, wanted, others, everything)
-    facts["left"] = dict(found.skipped) | kept
+    facts["left"] = dict(found.skipped) | kept | {f"stream/{one}": why for one, why in left.items()}
     if change.as_json:
         return output.print_json(facts)
     for why in (*left.values(), *(f"not removed: {about_named(one, why)}" for one, why in kept.items())):
         output.say(f"{name}: {why}")
     return output.say(
-        _report(name, everything, change.rules) if found.tables or everything else f"{name}: nothing was dropped"
+        _report(name, everything, change.rules, bool(facts["left"]))
+        if found.tables or everything
+        else f"{name}: nothing was dropped"
     )
 
 
@@ -143,12 +145,16 @@ def _announce(place: Home, found: DropPlan, elsewhere: list[str] | None) -> None
         output.say(f"  not removed: {about_named(name, why)}")
 
 
-def _report(name: str, everything: bool, rules: Path) -> str:
+def _report(name: str, everything: bool, rules: Path, is_left: bool) -> str:
     if not everything:
         return f"{name}: dropped. If you bring the rule back, it has to start over: `floodmark reset {name}`"
     file = next((one for one in (rules / f"{name}.yaml", rules / f"{name}.yml") if one.exists()), None)
     left = f". Its rule file still exists, and a run of it would start over: {file}" if file else ""
-    return f"{name}: nothing is left of it{left}"
+    return f"{name}: {_rest(is_left)}{left}"
+
+
+def _rest(is_left: bool) -> str:
+    return "nothing is left of it but what is named above as not removed" if is_left else "nothing is left of it"
 
 
 def _clear(place: Home, yes: bool, dry_run: bool, as_json: bool) -> None:
@@ -170,4 +176,4 @@ def _clear(place: Home, yes: bool, dry_run: bool, as_json: bool) -> None:
         return output.print_json(facts)
     for one, why in facts["left"].items():
         output.say(f"{place.rule}: not removed: {one}: {why}")
-    return output.say(f"{place.rule}: nothing is left of it")
+    return output.say(f"{place.rule}: {_rest(bool(facts['left']))}")

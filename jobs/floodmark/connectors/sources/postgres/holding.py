@@ -132,7 +132,7 @@ class Holder:
 
     def check_release(self, database: Database, lsn: int | None) -> None:
         """Raise NotOwned if `release` would."""
-        if self.kept is not None:
+        if self.kept is not None and self.kept.made_any:
             with database.connected() as asked:
                 check_own(self._about, self.kept.slot, slots.state(asked, self.kept.slot), lsn)
 
@@ -145,10 +145,14 @@ class Holder:
         if known is None or keep is None:
             return
         slots.forget_exported(database, known.slot)
+        if known.made_any:
+            self._drop(database, known, lsn)
+        kept.remove(keep)
+
+    def _drop(self, database: Database, known: Kept, lsn: int | None) -> None:
         with database.connected() as asked:
             check_own(self._about, known.slot, slots.state(asked, known.slot), lsn)
             if known.made_slot:
                 slots.drop(asked, known.slot)
             if known.made_publication:
                 slots.unpublish(asked, known.publication)
-        kept.remove(keep)

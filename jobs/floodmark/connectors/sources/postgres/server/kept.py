@@ -22,6 +22,10 @@ class Kept:
     made_slot: bool
     made_publication: bool
 
+    @property
+    def made_any(self) -> bool:
+        return self.made_slot or self.made_publication
+
 
 def new_name(keep: Path) -> str:
     """A name of its own for each home: another home at the same path, on another machine, has another."""
