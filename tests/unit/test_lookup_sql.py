@@ -75,6 +75,7 @@ def test_what_is_refused(sql: str, problem: str) -> None:
 
 GROUPED = "GROUP BY session_window(f.date, '1 hour')"
 LEFT = "FROM flights f LEFT JOIN airports a ON f.origin = a.iata"
+THEN = "o.ts = f.date"
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,16 @@ LEFT = "FROM flights f LEFT JOIN airports a ON f.origin = a.iata"
         (f"SELECT max(city) AS c {LEFT} GROUP BY session_window(date, IF(f.x > 1, '1 hour', '1 day'))", False),
         (f"SELECT max(n) AS n {LEFT.replace('airports', '(SELECT iata, 1 AS n FROM airports)')} {GROUPED}", False),
         ("SELECT 1 AS c FROM flights LEFT JOIN airports USING (k) GROUP BY session_window(date, '1 hour'), k", False),
+        (f"SELECT 1 AS c {LEFT} JOIN others o ON o.k = f.k AND {THEN} {GROUPED}", False),
+        (f"SELECT 1 AS c FROM flights f JOIN others o ON city = k AND {THEN} LEFT JOIN airports a USING (k) {GROUPED}",
+         False),
+        (f"SELECT 1 AS c FROM flights f LEFT JOIN airports a USING (k) JOIN others o USING (k) WHERE {THEN} {GROUPED}",
+         False),
+        (f"SELECT 1 AS c {LEFT} JOIN others o ON o.city = a.city AND {THEN} {GROUPED}, f.k", True),
+        (f"SELECT 1 AS c {LEFT} JOIN others o ON o.city = city AND {THEN} {GROUPED}, f.k", True),
+        (f"SELECT 1 AS c {LEFT} LEFT JOIN others o ON o.city = a.city AND {THEN} {GROUPED}, f.k", True),
+        (f"SELECT 1 AS c {LEFT} JOIN others o USING (city) WHERE {THEN} {GROUPED}, f.k", True),
+        (f"SELECT 1 AS c {LEFT} LEFT JOIN airports b USING (city) {GROUPED}, city", True),
         (f"SELECT max(city) AS c {LEFT} {GROUPED}, k", True),
         (f"SELECT max(city) AS c {LEFT} {GROUPED}, upper(a.city)", True),
         (f"SELECT session_window(f.date, '1 hour') AS w, a.k, max(city) AS c {LEFT} GROUP BY 1, 2", True),

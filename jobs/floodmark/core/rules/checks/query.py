@@ -70,7 +70,7 @@ def _sessions(rule: Rule, query: Query) -> Iterator[Problem]:
             f"session_window over lookup table {name}: expected sessions that no lookup table decides. Each epoch may "
             f"read another version of {name}, by which a row is counted in two sessions, or in none. Join {name} in a "
             "second rule, and build sessions over its sink. Or write LEFT JOIN in the SELECT of the session_window, "
-            "and in its WHERE and GROUP BY only columns of streams, with the stream's name (s.k)",
+            "and in its WHERE, GROUP BY and joins of streams only columns of streams, with the stream's name (s.k)",
         )
 
 

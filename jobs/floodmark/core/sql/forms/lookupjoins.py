@@ -47,13 +47,17 @@ def beside(joined: Joined, looked_up: Sequence[Read]) -> Joined:
 def deciding(grouped: Select) -> frozenset[str]:
     """The lookup tables that may decide which rows a SELECT with a GROUP BY has, or in which groups they are.
 
-    A LEFT JOIN keeps every row, so its table decides nothing if WHERE and GROUP BY name only columns of streams.
+    A LEFT JOIN keeps every row, so its table decides nothing if WHERE, GROUP BY and the joins of streams after it name
+    only columns of streams. Joins before it cannot name others.
     """
     beside = [read for read in grouped.reads if not streams_of(read.source) and side_of(read.join) == "left"]
     others = [read for read in grouped.reads if read not in beside]
-    shared = {name for read in grouped.reads for name in using(read.join)}
+    first = next((number for number, read in enumerate(grouped.reads) if read in beside), len(grouped.reads))
+    shared = {name for read in grouped.reads[: first + 1] for name in using(read.join)}
+    later = [read.join for read in grouped.reads[first + 1 :] if read in others and read.join is not None]
     own = {read.alias for read in others if read.alias}
-    named = all(_is_of(own, shared, column) for column in _deciding_columns(grouped))
+    columns = (*_deciding_columns(grouped), *_joining_columns(later))
+    named = all(_is_of(own, shared, column) for column in columns)
     return frozenset().union(*(lookups_of(read.source) for read in (others if named else grouped.reads)))
 
 
@@ -69,7 +73,15 @@ def _deciding_columns(grouped: Select) -> Iterator[exp.Column]:
             yield from node.find_all(exp.Column)
 
 
+def _joining_columns(joins: Sequence[exp.Join]) -> Iterator[exp.Column]:
+    """The columns in ON and USING."""
+    for join in joins:
+        on = join.args.get("on")
+        yield from on.find_all(exp.Column) if on is not None else ()
+        yield from map(exp.column, using(join))
+
+
 def _is_of(relations: set[str], shared: set[str], column: exp.Column) -> bool:
-    """Whether the text shows that a column is of one of these relations, or one that USING has joined."""
+    """Whether the text shows that a column is of one of these relations, or one that USING joins of streams."""
     first, *fields = (part.name.lower() for part in column.parts)
     return first in relations if fields else first in shared
