@@ -113,3 +113,23 @@ THEN = "o.ts = f.date"
 def test_a_lookup_table_may_decide_which_rows_a_session_has(sql: str, decides: bool) -> None:
     (session,) = query(sql).sessions
     assert session.decided_by == ({"airports"} if decides else frozenset())
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT a.* {LEFT} GROUP BY window(f.date, '1 hour'), a.iata, a.city",
+        f"SELECT f.s.* {LEFT} GROUP BY window(f.date, '1 hour'), f.s",
+        f"SELECT s.* {LEFT} GROUP BY window(f.date, '1 hour'), s",
+        f"SELECT f.* EXCEPT (date), a.* {LEFT} GROUP BY window(f.date, '1 hour'), f.k, a.iata",
+    ],
+)
+def test_all_columns_of_what_is_no_stream_can_be_grouped(sql: str) -> None:
+    """Which columns these are, is not known here."""
+    assert query(sql).stateful
+
+
+@pytest.mark.parametrize("star", ["*", "f.*", "a.*, f.*", "a.* EXCEPT (date), f.*"])
+def test_all_columns_of_a_stream_have_its_event_time(star: str) -> None:
+    with pytest.raises(SqlAt, match="beside GROUP BY: date, which is a column of the stream"):
+        query(f"SELECT {star} {LEFT} GROUP BY window(f.date, '1 hour'), f.k, a.iata")

@@ -55,12 +55,24 @@ def _ungrouped(select: exp.Select) -> exp.Column | None:
 
 def _ungrouped_time(shape: Shape, select: Select) -> str | None:
     """An event time that a `*` of the list stands for, and that GROUP BY does not mention."""
-    stars = [item for item in select.node.expressions if item.is_star]
-    hidden = {name.name.lower() for star in stars for node in star.find_all(exp.Star) for name in _excepted(node)}
-    times = (shape.declared[one.name] for one in select.sources if isinstance(one, Stream))
     items = (item for item in select.node.args["group"].expressions if not isinstance(item, exp.Func))
-    known = hidden.union(*map(_names, items))
-    return next((time for time in times if stars and time and time.lower() not in known), None)
+    known = set[str]().union(*map(_names, items))
+    for star in (item for item in select.node.expressions if item.is_star):
+        hidden = {name.name.lower() for node in star.find_all(exp.Star) for name in _excepted(node)}
+        for time in _times_in(shape, select, star):
+            if time.lower() not in known | hidden:
+                return time
+    return None
+
+
+def _times_in(shape: Shape, select: Select, star: exp.Expr) -> Iterator[str]:
+    """The event times of the streams for whose columns `*`, or `stream.*`, stands."""
+    relation = [part.name.lower() for part in star.parts[:-1]] if isinstance(star, exp.Column) else []
+    for read in select.reads:
+        joined = read.join is None or (read.join.args.get("kind") or "").upper() not in ("SEMI", "ANTI")
+        time = shape.declared[read.source.name] if isinstance(read.source, Stream) and joined else None
+        if time and relation in ([], [read.alias]):
+            yield time
 
 
 def _excepted(star: exp.Star) -> list[exp.Expr]:
