@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -113,25 +114,90 @@ def test_a_home_that_kept_a_refused_slot_takes_the_advice(server: Server, place:
     assert json.loads(kept.read_text())["made_slot"]
 
 
-def test_a_partition_that_is_filled_as_it_comes_is_told_from_one_that_came_with_rows(
-    server: Server, place: Path, table: str
-) -> None:
-    """PostgreSQL sends what a transaction inserts after it has attached a partition, and nothing from before."""
-    server.run(f"DROP TABLE {table}", f"CREATE TABLE {table} (n bigint PRIMARY KEY) PARTITION BY RANGE (n)",
-               f"CREATE TABLE {table}a PARTITION OF {table} FOR VALUES FROM (0) TO (10)")  # fmt: skip
+@pytest.fixture
+def parted(server: Server, place: Path, table: str) -> tuple[str, str]:
+    """A partitioned table, and an offset of what was read of it. Beside it is a filled table for a partition."""
+    server.run(f"DROP TABLE {table}",
+               f"CREATE TABLE {table} (n bigint PRIMARY KEY, k text DEFAULT 'k') PARTITION BY RANGE (n)",
+               f"CREATE TABLE {table}a PARTITION OF {table} FOR VALUES FROM (0) TO (10)",
+               f"CREATE TABLE {table}b (LIKE {table} INCLUDING ALL)", f"INSERT INTO {table}b VALUES (21)")  # fmt: skip
     source = source_of(place, table)
     end = source.take_end(source.take_start())
     source.landed(end)
+    return table, end
+
+
+def check(server: Server, place: Path, parted: tuple[str, str], *statements: str) -> None:
+    """Look at the table after statements, in which `t` is its name, and `AT c` attaches a partition."""
+    for one in statements:
+        said = one.replace("AT c", "ALTER TABLE t ATTACH PARTITION tc FOR VALUES FROM (20) TO (30)")
+        server.run(re.sub(r"\bt(?=[bcd]?\b)", parted[0], said))
+    source_of(place, parted[0]).check_appended(parted[1])
+
+
+CREATED = "CREATE TABLE tc PARTITION OF t FOR VALUES FROM (20) TO (30)"
+MADE, COPIED = "CREATE TABLE tc (LIKE t INCLUDING ALL)", "INSERT INTO tc VALUES (21), (22)"
+TOUCHED = "BEGIN; DELETE FROM t; UPDATE t SET k = 'x'; ROLLBACK"
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        [f"BEGIN; {CREATED}; INSERT INTO t VALUES (21); COMMIT", TOUCHED],
+        [f"BEGIN; SAVEPOINT s; {CREATED}; RELEASE s; INSERT INTO t VALUES (21); SAVEPOINT s; "
+         "INSERT INTO t VALUES (22); COMMIT", "UPDATE t SET k = 'x'"],
+        [f"BEGIN; {MADE}; AT c; INSERT INTO t VALUES (21); SAVEPOINT s; INSERT INTO tc VALUES (22); COMMIT", TOUCHED],
+        [MADE, "AT c", "BEGIN; SAVEPOINT s; INSERT INTO t VALUES (21); COMMIT", TOUCHED, "UPDATE t SET k = 'x'"],
+        [MADE, "AT c", "INSERT INTO t VALUES (1)", "UPDATE t SET n = 21"],
+    ],
+)  # fmt: skip
+def test_a_partition_whose_rows_were_sent_goes_on(
+    server: Server, place: Path, parted: tuple[str, str], statements: list[str]
+) -> None:
+    """PostgreSQL sends what is inserted after a partition was attached, whatever becomes of the rows then."""
+    check(server, place, parted, *statements)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        [f"BEGIN; {MADE}; INSERT INTO tc VALUES (21); AT c; INSERT INTO t VALUES (22); COMMIT"],
+        [f"BEGIN; {MADE}; {COPIED}; AT c; UPDATE tc SET k = 'x'; COMMIT"],
+        [f"BEGIN; {MADE}; SAVEPOINT s; {COPIED}; RELEASE s; AT c; COMMIT"],
+        [MADE, COPIED, "AT c", "UPDATE t SET k = 'x'"],
+        [f"BEGIN; CREATE TABLE td (LIKE t) PARTITION BY RANGE (n); CREATE TABLE tc PARTITION OF td DEFAULT; {COPIED}; "
+         "ALTER TABLE t ATTACH PARTITION td FOR VALUES FROM (20) TO (30); UPDATE t SET k = 'x'; COMMIT"],
+    ],
+)  # fmt: skip
+def test_a_partition_with_rows_that_were_not_sent_is_refused(
+    server: Server, place: Path, parted: tuple[str, str], statements: list[str]
+) -> None:
+    with pytest.raises(HistoryGone, match=f"partition {parted[0]}c was attached with rows.*would be sent twice"):
+        check(server, place, parted, *statements)
+
+
+def test_an_offset_of_an_older_version_tells_rows_of_a_partition_by_their_commands(
+    server: Server, place: Path, parted: tuple[str, str]
+) -> None:
+    """It does not say from when on the slot has each insert."""
+    older = json.loads(parted[1])
+    assert older.pop("following")
+    parted = parted[0], json.dumps(older)
+    check(server, place, parted, f"BEGIN; {MADE}; AT c; INSERT INTO t VALUES (21); COMMIT")
+    server.run(f"DELETE FROM {parted[0]}b", f"INSERT INTO {parted[0]}b VALUES (33)")
+    with pytest.raises(HistoryGone, match=f"partition {parted[0]}b was attached with rows"):
+        check(server, place, parted, "ALTER TABLE t ATTACH PARTITION tb DEFAULT")
+
+
+def test_rows_that_another_session_inserts_before_a_partition_is_attached_are_noticed(
+    server: Server, place: Path, parted: tuple[str, str]
+) -> None:
+    table, end = parted
     with server.connect() as connection, connection.transaction():
-        connection.execute(f"CREATE TABLE {table}b PARTITION OF {table} FOR VALUES FROM (10) TO (20)")
-        connection.execute(f"INSERT INTO {table} VALUES (11)")
-    assert source_of(place, table).news(end), "the server sends the row"
-    with server.connect() as connection, connection.transaction():
-        connection.execute(f"CREATE TABLE {table}c (LIKE {table} INCLUDING ALL)")
-        connection.execute(f"INSERT INTO {table}c VALUES (21)")
-        connection.execute(f"ALTER TABLE {table} ATTACH PARTITION {table}c FOR VALUES FROM (20) TO (30)")
-        connection.execute(f"INSERT INTO {table} VALUES (22)")
-    with pytest.raises(HistoryGone, match=f"partition {table}c was attached with rows"):
+        connection.execute("SELECT pg_current_xact_id()")
+        server.run(f"INSERT INTO {table}b VALUES (22)", f"DELETE FROM {table}b WHERE n = 21")
+        connection.execute(f"ALTER TABLE {table} ATTACH PARTITION {table}b FOR VALUES FROM (20) TO (30)")
+    with pytest.raises(HistoryGone, match=f"partition {table}b was attached with rows"):
         source_of(place, table).check_appended(end)
 
 

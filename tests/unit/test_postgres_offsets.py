@@ -52,6 +52,8 @@ def test_offsets_are_lines_of_json_as_spark_writes_them() -> None:
     assert "identity" not in json.loads(SlotOffset(PLACE, 1, form).line())["form"], "as older versions read it"
     known = SlotOffset(PLACE, 1, replace(form, identity=KEYS))
     assert SlotOffset.parse(known.line()) == known
+    assert "following" not in json.loads(known.line()) and known.at(2).following == 0
+    assert SlotOffset.parse(replace(known, following=41).line()) == replace(known, following=41)
     whole = RowsOffset(PLACE, 9, 2, "5", "p 2", form, "17.5", 3, 40)
     assert RowsOffset.parse(whole.line()) == whole
     assert whole.at(5).rows is None and "rows" not in json.loads(whole.at(5).line())

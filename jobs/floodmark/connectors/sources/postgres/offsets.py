@@ -103,7 +103,8 @@ class SlotOffset:
     """All transactions whose commit lies before `lsn` are read; 0: nothing is, not even the first snapshot.
 
     form: of the table, before the offset was taken. kinds, where: of changes that its publication sent by then, and of
-    which rows; none in offsets of older versions.
+    which rows; none in offsets of older versions. following: a number above those of all transactions that had ended
+    once it was taken; 0: unknown, as in offsets of older versions.
     """
 
     place: Place
@@ -111,16 +112,17 @@ class SlotOffset:
     form: Form = Form()
     kinds: tuple[str, ...] = ()
     where: str | None = None
+    following: int = 0
 
     @classmethod
     def parse(cls, line: str) -> SlotOffset:
         said = json.loads(line)
         lsn, form = said.pop("lsn"), Form(**said.pop("form", {}))
-        kinds, where = said.pop("kinds", ()), said.pop("where", None)
-        return cls(Place(**said), lsn_of(lsn), form, tuple(kinds), where)
+        kinds, where, following = said.pop("kinds", ()), said.pop("where", None), said.pop("following", 0)
+        return cls(Place(**said), lsn_of(lsn), form, tuple(kinds), where, following)
 
     def line(self) -> str:
-        sent = {"kinds": self.kinds, "where": self.where}
+        sent = {"kinds": self.kinds, "where": self.where, "following": self.following}
         more = {**self.form.said(), **{name: one for name, one in sent.items() if one}}
         return json.dumps({**asdict(self.place), "lsn": lsn_text(self.lsn), **more})
 

@@ -16,6 +16,7 @@ from floodmark.connectors.sources.postgres.decoding.pgoutput import lsn_text
 from floodmark.connectors.sources.postgres.holding import Holder
 from floodmark.connectors.sources.postgres.offsets import SlotOffset
 from floodmark.connectors.sources.postgres.server import slots
+from floodmark.connectors.sources.postgres.server.attaching import Sent
 from floodmark.connectors.sources.postgres.server.catalog import MADE, Published, Table
 from floodmark.connectors.sources.postgres.server.checking import (
     check_able,
@@ -90,9 +91,9 @@ class SlotSource(TableSource, Stepped):
             start = self._as_it_is(asked, of, start)
             made = self._holder.make(self._database, asked, of)
             if made is None:
-                return start.of_unknown_identity().at(self._holder.adopted(asked)).line()
+                return _taken(asked, start.of_unknown_identity(), self._holder.adopted(asked))
             slots.forget_exported(self._database, self._holder.names.slot)
-            return start.at(made.lsn).line()
+            return _taken(asked, start, made.lsn)
 
     def take_end(self, since: str) -> str:
         """For a stream that has read nothing: makes the slot, and takes the first snapshot where it begins."""
@@ -100,12 +101,12 @@ class SlotSource(TableSource, Stepped):
         with self._asking() as (asked, of):
             if read.lsn == 0:
                 now = self._as_it_is(asked, of, read)
-                return now.at(self._first_snapshot(asked, of)).line()
+                return _taken(asked, now, self._first_snapshot(asked, of))
             now = self._check_slot(asked, of, read)
             newest = slots.newest(asked, self._holder.names, read.lsn)
             if newest is not None:
-                return now.at(newest.end).line()
-            return (now.at(slots.now(asked)) if self._is_far_behind(asked, read) else read).line()
+                return _taken(asked, now, newest.end)
+            return _taken(asked, now, slots.now(asked)) if self._is_far_behind(asked, read) else since
 
     def _first_snapshot(self, asked: psycopg.Connection[Any], of: Table) -> int:
         self._holder.forget_adopted()
@@ -221,7 +222,8 @@ class SlotSource(TableSource, Stepped):
         had = MADE if self._holder.made_publication else Published(None, read.where, read.kinds)
         check_published(self._about, named, of, had, Published(None, now.where, now.kinds))
         check_old_rows(self._about, of, read.form, now.form, now.kinds)
-        problem = what_the_log_lacks(asked, of, read.form, now.form, "truncate" in now.kinds)
+        sent = Sent(self._holder.names, read.following, now.where, "insert" in now.kinds)
+        problem = what_the_log_lacks(asked, of, read.form, now.form, "truncate" in now.kinds, sent)
         if problem is not None:
             raise HistoryGone(f"{self._about}: table {of.title}: {problem}. To read it again, {RESET}")
         return now
@@ -289,3 +291,8 @@ class SlotSource(TableSource, Stepped):
         query = slots.messages(asked, self._holder.names, upto.lsn)
         part = Part(query, kept=slots.kept_since(asked, self._holder.names, read.lsn))
         return changes_of(spark, self._database, reading, part, (read.lsn, upto.lsn), read.form.has_whole_rows)
+
+
+def _taken(asked: psycopg.Connection[Any], now: SlotOffset, lsn: int) -> str:
+    """An offset that is taken just now."""
+    return replace(now.at(lsn), following=slots.following(asked)).line()

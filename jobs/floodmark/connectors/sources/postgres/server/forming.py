@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from floodmark.connectors.sources.postgres.offsets import FULL_ROWS, KEYS, Form
+from floodmark.connectors.sources.postgres.server.attaching import came_with_rows, named, rows_of
 from floodmark.connectors.sources.postgres.server.catalog import NOW, NUMBER
 
 if TYPE_CHECKING:
     import psycopg
 
+    from floodmark.connectors.sources.postgres.server.attaching import Sent
     from floodmark.connectors.sources.postgres.server.catalog import Table
 
 # From rows of the catalog alone, which one snapshot sees: a function such as pg_relation_filenode looks beyond it.
@@ -26,14 +28,6 @@ SELECT json_object_agg(c.oid, concat(CASE WHEN pg_relation_size(c.oid) > 0 THEN 
     SELECT string_agg(i.xmin::text, ',' ORDER BY i.inhrelid) FROM pg_inherits i
     WHERE i.inhrelid IN (SELECT relid FROM pg_partition_ancestors(c.oid)))) ORDER BY c.oid)
 FROM pg_partition_tree(%s) p JOIN pg_class c ON c.oid = p.relid WHERE p.isleaf AND c.relkind <> 'p'"""
-# The place of a row's insert: its transaction, and its command in there.
-_PLACE = f"{NUMBER}, cmin::text::bigint"
-_ATTACHED = """\
-(SELECT {place} FROM pg_inherits WHERE inhrelid IN (SELECT relid FROM pg_partition_ancestors({oid}))
- ORDER BY 1 DESC, 2 DESC LIMIT 1)"""
-_NAMED = """
-SELECT oid::regclass::text, has_table_privilege(oid, 'SELECT') AND NOT row_security_active(oid)
-FROM pg_class WHERE oid = %s::oid"""
 
 
 def form_of(connection: psycopg.Connection[Any], of: Table) -> Form:
@@ -44,7 +38,7 @@ def form_of(connection: psycopg.Connection[Any], of: Table) -> Form:
 
 
 def what_the_log_lacks(
-    connection: psycopg.Connection[Any], of: Table, was: Form, now: Form, tells_emptied: bool
+    connection: psycopg.Connection[Any], of: Table, was: Form, now: Form, tells_emptied: bool, sent: Sent
 ) -> str | None:
     """What has changed the table since, and is not among the changes that a slot sends.
 
@@ -56,7 +50,7 @@ def what_the_log_lacks(
     if other is not None:
         return other
     if of.kind == "p":
-        return _of_partitions(connection, of, was, now, tells_emptied)
+        return _of_partitions(connection, of, was, now, tells_emptied, sent)
     return _of_rows(connection, of, was, now, was.written_anew(now))
 
 
@@ -84,18 +78,19 @@ def _of_rows(
 
 
 def _of_partitions(
-    connection: psycopg.Connection[Any], of: Table, was: Form, now: Form, tells_emptied: bool
+    connection: psycopg.Connection[Any], of: Table, was: Form, now: Form, tells_emptied: bool, sent: Sent
 ) -> str | None:
     title, again = of.title, was.attached_again(now)
     if again:
-        named = _named(connection, again[0])
-        return f"partition {named} was detached, and attached again: changes in between are not sent"
-    with_rows = next((oid for oid in was.come(now) if _came_with_rows(connection, of, oid)), None)
+        name = named(connection, again[0])
+        return f"partition {name} was detached, and attached again: changes in between are not sent"
+    with_rows = next((oid for oid in was.come(now) if came_with_rows(connection, of, oid, sent)), None)
     if with_rows:
-        named = _named(connection, with_rows)
+        name = named(connection, with_rows)
         return (
-            f"partition {named} was attached with rows, which PostgreSQL does not send. ALTER TABLE {title} DETACH "
-            f"PARTITION {named}, and attach it empty: INSERT the rows that it had into {title} afterwards"
+            f"partition {name} was attached with rows, which PostgreSQL does not send. If no rows were inserted into "
+            f"it since, ALTER TABLE {title} DETACH PARTITION {name}, and attach it empty, in a transaction of its own: "
+            f"INSERT the rows that it had into {title} afterwards. Rows that were inserted since would be sent twice"
         )
     emptied = [oid for oid in was.written_anew(now) if not _has_rows(connection, of, oid, was.before)]
     if not tells_emptied:
@@ -105,35 +100,14 @@ def _of_partitions(
         return None
     what = "detached or dropped" if gone else "emptied by TRUNCATE, or written anew by ALTER TABLE"
     return (
-        f"partition {_named(connection, (gone or emptied)[0])} was {what}: PostgreSQL does not send which rows it "
+        f"partition {named(connection, (gone or emptied)[0])} was {what}: PostgreSQL does not send which rows it "
         "removed. If they may stay in the results, begin anew with a `publication` that leaves truncate out: CREATE "
         f"PUBLICATION a_name FOR TABLE {title} WITH (publish = 'insert, update, delete', publish_via_partition_root = "
         "true)"
     )
 
 
-def _named(connection: psycopg.Connection[Any], oid: str) -> str:
-    found = connection.execute(_NAMED, (oid,)).fetchone()
-    return f"with oid {oid}" if found is None else str(found[0])
-
-
-def _came_with_rows(connection: psycopg.Connection[Any], of: Table, oid: str) -> bool:
-    """Whether it has rows from before it was attached; those that the same transaction inserts behind that are sent."""
-    return _has_any(connection, of, oid, f"({_PLACE}) < {_ATTACHED.format(place=_PLACE, oid=oid)}")
-
-
 def _has_rows(connection: psycopg.Connection[Any], of: Table, oid: str, below: int) -> bool:
     """Whether the table or partition has rows of transactions with a number below that."""
-    return _has_any(connection, of, oid, f"{NUMBER} < {below}")
-
-
-def _has_any(connection: psycopg.Connection[Any], of: Table, oid: str, which: str) -> bool:
-    """Whether the table or partition has a row under a condition.
-
-    A login may have no right to see a partition's rows but by the table.
-    """
-    own, whole = (connection.execute(_NAMED, (one,)).fetchone() for one in (oid, of.oid))
-    assert whole is not None
-    tables = f"ONLY {own[0]}" if own is not None and own[1] else whole[0]
-    query = f"SELECT FROM {tables}, {NOW} WHERE tableoid = {oid} AND {which} LIMIT 1"
+    query = f"SELECT FROM {rows_of(connection, of, oid)}, {NOW} WHERE {NUMBER} < {below} LIMIT 1"
     return connection.execute(query.encode()).fetchone() is not None

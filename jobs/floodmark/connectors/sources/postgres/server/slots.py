@@ -165,6 +165,18 @@ def peeked(names: Names, upto: int | None, most: int | None = None) -> sql.Compo
     )
 
 
+def peeked_text(connection: psycopg.Connection[Any], names: Names) -> str:
+    """All messages, as a table in a query."""
+    return peeked(names, None).as_string(connection)
+
+
+def following(connection: psycopg.Connection[Any]) -> int:
+    """A number above those of all transactions that have ended."""
+    row = connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def messages(connection: psycopg.Connection[Any], names: Names, upto: int) -> str:
     """The query of all messages up to a place in the log."""
     return sql.SQL("SELECT data FROM {}").format(peeked(names, upto)).as_string(connection)
