@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 from deltalake import DeltaTable
@@ -16,11 +20,19 @@ from typer.testing import CliRunner
 from floodmark.cli.app import app
 from floodmark.cli.runs.outcome import Outcome
 from floodmark.cli.shared.doctorchecks import all_checks
+from floodmark.connectors.backlog.news import look
 from floodmark.connectors.backlog.retention import limits
+from floodmark.connectors.delta.landed import Landed
+from floodmark.connectors.delta.rewrites import FEED
+from floodmark.connectors.planning.epochends import steps
+from floodmark.connectors.ports.registry import sources
 from floodmark.core.lifecycle.retention import FILES, LOG, Limit, retention_us
-from floodmark.core.protocol.records.rows import Counts
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.rows import Commit, Counts
+from floodmark.core.rules.rule import EpochLimits
 from floodmark.core.text.durations import DAY, HOUR
 from floodmark.errors import Refused
+from floodmark.ledger.delta import tablelog, tables
 from floodmark.ledger.ledger import Ledger
 
 
@@ -83,6 +95,96 @@ def test_nothing_can_be_lost_where_all_is_read_and_an_open_epoch_has_not_read_ye
     assert waits(flow) == {}
     ledger.start_backfill(backfill())
     assert waits(flow) == {"events": (LOG, 10, True)}, "it reads again what the epochs have read"
+
+
+@pytest.fixture
+def read(place: Path) -> Flow:
+    """A rule that has read all of two commits."""
+    found = Flow(place)
+    for second in (1, 2):
+        found.arrive([event(second)])
+    rule = found.rule()
+    entry = Entry(0, tuple(source.end() for source in sources(rule, found.place).values())).text()
+    begin = Commit(entry=entry, watermark=None, maxima={}, rule=rule.to_json())
+    Ledger.open(found.place.ledger, "x").begin(1, "token", begin)
+    return found
+
+
+def why(flow: Flow) -> str | None:
+    return look(flow.rule(), flow.home).why
+
+
+COMMITS: dict[str, Callable[[DeltaTable], object]] = {
+    "optimized": lambda table: table.optimize.compact(),
+    "cleaned": lambda table: table.delete("n = 0"),
+}
+
+
+@pytest.mark.parametrize(
+    ("what", "stream"),
+    [
+        ("optimized", {}),
+        ("optimized", {"on_rewrite": "correct"}),
+        ("optimized", {"on_rewrite": "skip"}),
+        ("cleaned", {"on_rewrite": "skip"}),
+    ],
+)
+def test_a_run_passes_commits_without_new_rows_before_their_log_entries_go(
+    read: Flow, what: str, stream: dict[str, Any]
+) -> None:
+    read.stream = stream
+    age(read.source, 100)
+    assert (why(read), waits(read)) == (None, {})
+    COMMITS[what](DeltaTable(read.source))
+    (source,) = sources(read.rule(), read.place).values()
+    head = read.ledger().head
+    assert head is not None
+    line = head.lines["events"]
+    for days, due, warns in ((9, False, False), (11, True, False), (16, True, True)):
+        age(read.source, days)
+        with mock.patch.object(tablelog, "entry_actions", side_effect=AssertionError):
+            assert source.is_to_follow(line, time.time_ns() // 1000) is due
+        assert why(read) == ("old commits without new rows in events: the offset has to pass them" if due else None)
+        assert waits(read) == {"events": (LOG, 30 - days, warns)}
+    assert not source.is_to_follow(source.end(), time.time_ns() // 1000)
+
+
+def test_the_warning_says_that_commits_have_no_new_rows(read: Flow) -> None:
+    DeltaTable(read.source).optimize.compact()
+    age(read.source, 20)
+    head = read.ledger().head
+    assert head is not None
+    (found,) = limits(read.rule(), read.place, head).values()
+    assert found.text().startswith("stream events: commits without new rows have waited for 20 days; the source keeps")
+    assert found.late().startswith("stream events: a commit without new rows had waited for 20 days when it was read")
+
+
+@pytest.mark.parametrize("stream", [{"changes": True, "lateness": None}, {"landing": True}])
+def test_sources_that_spark_does_not_plan_end_behind_old_commits_without_rows(
+    flow: Flow, stream: dict[str, Any]
+) -> None:
+    flow.stream, flow.sql = stream, "SELECT at, k FROM events"
+    (source,) = (one.inner if isinstance(one, Landed) else one for one in sources(flow.rule(), flow.place).values())
+    DeltaTable(flow.source).alter.set_table_properties({FEED: "true"})
+    since = source.end()
+    DeltaTable(flow.source).optimize.compact()
+    assert steps(source, since, EpochLimits()) == [since]
+    age(flow.source, 11)
+    assert steps(source, since, EpochLimits(max_files=1)) == [since, source.end()]
+    assert steps(source, source.end(), EpochLimits()) == [source.end()]
+
+
+def test_a_retention_that_cannot_be_read_makes_no_run_due(read: Flow) -> None:
+    DeltaTable(read.source).optimize.compact()
+    DeltaTable(read.source).alter.set_table_properties({LOG: "interval 1 month"})
+    age(read.source, 100)
+    assert why(read) is None
+
+
+def test_the_age_of_an_entry_in_a_store_is_asked_without_reading_it(flow: Flow) -> None:
+    age(flow.source, 3)
+    assert tables.stored_entry_us(flow.source, 1) == tablelog.written_us(flow.source, 1)
+    assert tables.stored_entry_us(flow.source, 2) is None
 
 
 def test_entries_that_are_gone_are_said_to_be_gone(flow: Flow) -> None:

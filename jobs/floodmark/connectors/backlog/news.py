@@ -155,6 +155,9 @@ def _why(rule: Rule, home: Home, ledger: LedgerReader | None, seen: dict[str, st
     fresh = [name for name, behind in _behind(rule, home, head, seen).items() if behind]
     if fresh:
         return f"new data in {', '.join(fresh)}"
+    idle = [name for name, one in sources(rule, home).items() if one.is_to_follow(head.lines[name], _now_us())]
+    if idle:
+        return f"old commits without new rows in {', '.join(idle)}: the offset has to pass them"
     if head.deferred and holder_pid(home.correcting) is None:
         return f"rewrites of {', '.join(head.deferred)} are to be corrected"
     if watermark_due(rule, head) is not None:
@@ -169,10 +172,14 @@ def _tick(rule: Rule, head: Head | None, close_until: datetime | None) -> str | 
     if head is None or (close_until is None and rule.close_idle_after_us is None and not head.heard):
         return None
     asked = None if close_until is None else micros_of(close_until, rule, zoned(rule, head))
-    until = tick_target(rule, head, time.time_ns() // 1000, asked)
+    until = tick_target(rule, head, _now_us(), asked)
     if until is not None and until == asked:
         return f"to close windows up to {close_until}"
     return None if until is None else "the input has been idle for so long that the watermark advances"
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
 
 
 ROWS = 64  # newest rows of a ledger, which nearly always include the newest epoch's intent

@@ -125,7 +125,7 @@ class ChangesSource(DeltaSource):
         at, table = DeltaOffset.parse(line), self.table()
         fresh = [commit.version for commit in self._fresh(at, table.version())]
         whole = self._paths_at(at.version) if at.snapshot else set[str]()
-        if tables.table_id(table) != at.table_id or not (fresh or whole):
+        if tables.table_id(table) != at.table_id:
             return []
         return expiring(self.name, self.address, table, at, fresh, needed=whole, compares=True, now_us=now_us)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from deltalake import DeltaTable
 
 from floodmark.connectors.delta.offsets import DeltaOffset
-from floodmark.core.lifecycle.retention import DEFAULTS, FILES, LOG, Limit, retention_us
+from floodmark.core.lifecycle.retention import DEFAULTS, FILES, LOG, Limit, is_to_pass, retention_us
+from floodmark.errors import Refused
 from floodmark.ledger.delta import tablelog
 
 
@@ -21,13 +22,17 @@ def expiring(
     compares: bool,
     now_us: int,
 ) -> list[Limit]:
-    """Limits on what stream `name` has not read: the log entries of the `fresh` versions, and files that were replaced.
+    """Limits on what stream `name` has not passed: the log entries from the offset on, and files that were replaced.
 
+    fresh: versions with unread rows. Without the entry of another one, nobody knows that it has none.
     needed: files of a first snapshot. compares: files that a rewrite removed are needed, too.
     """
-    info, first, newest = table.metadata().configuration, at.version + at.snapshot, table.version()
+    info, first, newest = table.metadata().configuration, min([at.newest_read + 1, *fresh]), table.version()
     kept = {setting: retention_us(address, setting, info.get(setting) or DEFAULTS[setting]) for setting in (LOG, FILES)}
-    moves = {version: tablelog.moved(address, version) for version in range(min([first, *fresh]), newest + 1)}
+    if not (fresh or needed):
+        waits = tablelog.stored_us(address, first)
+        return [] if waits is None else [Limit(name, LOG, now_us - waits, kept[LOG], unread=False)]
+    moves = {version: tablelog.moved(address, version) for version in range(first, newest + 1)}
     files, removed = set(needed), list[int]()
     for version, move in moves.items():
         if move is None:
@@ -35,7 +40,22 @@ def expiring(
         compared = compares and version in fresh
         removed += [at_us for path, at_us in move.removed.items() if path in files or compared]
         files |= move.added if version in fresh else set()
-    oldest = moves[min(fresh)] if fresh else None
+    oldest = moves.get(first)
     written = [oldest.written_us] if oldest else [tablelog.written_us(address, at.version)]
     found = [Limit(name, LOG, now_us - one, kept[LOG]) for one in written if one is not None]
     return found + [Limit(name, FILES, now_us - one, kept[FILES]) for one in removed]
+
+
+def is_due(address: str, at: DeltaOffset, table: Callable[[], DeltaTable], now_us: int) -> bool:
+    """Whether an offset is to pass commits that hold nothing unread. Reads none of their log entries.
+
+    Spark does not pass them from a first snapshot without files.
+    """
+    written = None if at.snapshot else tablelog.stored_us(address, at.newest_read + 1)
+    if written is None:
+        return False
+    said = table().metadata().configuration.get(LOG) or DEFAULTS[LOG]
+    try:
+        return is_to_pass(now_us - written, retention_us(address, LOG, said))
+    except Refused:  # `forgets` tells it
+        return False

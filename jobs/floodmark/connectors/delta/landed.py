@@ -159,12 +159,9 @@ class Landed(DeltaSource):
         if self.landing() is None:
             return self.inner.news(line, _source_end(upto) if upto else None)
         if upto is None:
-            return super().news(line) or self._source_has_news()
+            return super().news(line) or self._asked(self.inner.news)[1]
         reached = self._reached(upto)
         return reached is None or super().news(line, reached)
-
-    def _source_has_news(self) -> bool:
-        return self._asked(self.inner.news)[1]
 
     def _reached(self, upto: str) -> str | None:
         """The landing's offset at which a look's end is reached; None if it is not copied yet."""
@@ -241,6 +238,9 @@ class Landed(DeltaSource):
     def forgets(self, line: str, now_us: int) -> list[Limit]:
         """What the source may forget before it is landed. Landed rows stay until upkeep removes folded ones."""
         return self.inner.forgets(self.newest().end, now_us)
+
+    def is_to_follow(self, line: str, now_us: int) -> bool:
+        return self.inner.is_to_follow(line if self.landing() is None else self.newest().end, now_us)
 
     def log_sum(self, line: str) -> str | None:
         """Of what the newest commit that is read says of its rows: `forget` may write the same commit without some."""

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from floodmark.connectors.delta import mapping
-from floodmark.connectors.delta.expiry import expiring
+from floodmark.connectors.delta.expiry import expiring, is_due
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.opening import open_existing
 from floodmark.connectors.delta.rewrites import (
@@ -176,10 +176,7 @@ class DeltaSource(Planned):
 
     def bytes_a_row(self) -> float | None:
         """Bytes a row in the newest version, by its statistics; None if these are missing."""
-        table = self.table()
-        counts = [file.rows for file in datafiles.files_of(table)]
-        rows = sum(filter(None, counts))
-        return datafiles.size_of(table) / rows if rows and None not in counts else None
+        return datafiles.bytes_a_row(self.table())
 
     def _paths_at(self, version: int) -> set[str]:
         """The files of the table at a version."""
@@ -203,9 +200,12 @@ class DeltaSource(Planned):
         fresh = [commit.version for commit in self._fresh(at, table.version())]
         whole = self._paths_at(at.version) if at.snapshot else set[str]()
         corrects = self.declared.on_rewrite == "correct"
-        if tables.table_id(table) != at.table_id or not (fresh or whole):
+        if tables.table_id(table) != at.table_id:
             return []
         return expiring(self.name, self.address, table, at, fresh, needed=whole, compares=corrects, now_us=now_us)
+
+    def is_to_follow(self, line: str, now_us: int) -> bool:
+        return is_due(self.address, DeltaOffset.parse(line), self.table, now_us)
 
     def log_sum(self, line: str) -> str | None:
         """Of the newest log entry that is read at the offset `line`; None if none is read, or the entry is gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, cast
 
 from floodmark.core.rules.rule import EpochLimits
@@ -12,10 +13,15 @@ if TYPE_CHECKING:
 
 
 def steps(source: Source, since: str, limits: EpochLimits) -> list[str]:
-    """`since`, and the ends of the epochs that read all present data from there on. Raises SourceBroken."""
+    """`since`, and the ends of the epochs that read all present data from there on. Raises SourceBroken.
+
+    Without any, an epoch without rows may follow the source's log.
+    """
     found, end = [since], source.take_end(since)
     while source.news(found[-1], end):
         found.append(_after(source, found[-1], end, limits))
+    if found == [since] and source.is_to_follow(since, time.time_ns() // 1000):
+        found.append(end)
     return found
 
 

@@ -192,6 +192,13 @@ class Source(Protocol):
         """In which ways input beyond `since` may expire before it is read, at `now_us` microseconds since 1970."""
         return []
 
+    def is_to_follow(self, since: str, now_us: int) -> bool:
+        """Whether the offset is to pass commits that hold nothing unread, before it is forgotten what they held.
+
+        A run that finds nothing else to do then ends at `take_end`. `news` does not count these commits.
+        """
+        return False
+
     def describe(self, offset: str) -> str:
         """An offset for people."""
         return offset

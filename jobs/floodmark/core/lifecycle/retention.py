@@ -21,6 +21,7 @@ class Limit:
     """One way in which a source may remove unread input. Microseconds: how long it has waited, its minimum retention.
 
     setting: the source table's property for it. lost: it has been removed. in_bytes: both are bytes, not microseconds.
+    unread: whether it is rows that wait; else it is commits without rows, of which only the log says so.
     """
 
     stream: str
@@ -29,6 +30,7 @@ class Limit:
     retention_us: int
     lost: bool = False
     in_bytes: bool = False
+    unread: bool = True
 
     @property
     def left_us(self) -> int:
@@ -49,7 +51,8 @@ class Limit:
         if self.in_bytes:
             return self._text_in_bytes()
         waited, kept = _rough(self.waited_us), _rough(self.retention_us)
-        what = f"input that is not read yet has waited for {waited}; the source keeps {_WHAT[self.setting]} for {kept}"
+        subject = "input that is not read yet has" if self.unread else "commits without new rows have"
+        what = f"{subject} waited for {waited}; the source keeps {_WHAT[self.setting]} for {kept}"
         if not self.left_us:
             return f"stream {self.stream}: {what} and may remove them at any time: run the rule now"
         return (
@@ -70,12 +73,18 @@ class Limit:
                 f"stream {self.stream}: {self.waited_us:,} bytes of log waited when it was read; the server keeps "
                 f"{self.retention_us:,}: run the rule more often, or raise {self.setting} of the server"
             )
+        subject = "its input" if self.unread else "a commit without new rows"
         return (
-            f"stream {self.stream}: its input had waited for {_rough(self.waited_us)} when it was read; the source "
+            f"stream {self.stream}: {subject} had waited for {_rough(self.waited_us)} when it was read; the source "
             f"keeps {_WHAT[self.setting]} for {_rough(self.retention_us)}: run the rule more often, or raise "
             f"{self.setting} "
             "of the source"
         )
+
+
+def is_to_pass(waited_us: int, kept_us: int) -> bool:
+    """Whether a run is due to pass commits without new rows. It comes before `Limit` warns."""
+    return 3 * waited_us > kept_us
 
 
 def retention_us(address: str, name: str, value: str) -> int:

@@ -316,6 +316,13 @@ def size_of(table: DeltaTable) -> int:
     return sum(values_of(table.get_add_actions()["size_bytes"]))
 
 
+def bytes_a_row(table: DeltaTable) -> float | None:
+    """Bytes a row, by the files' statistics; None if these are missing."""
+    counts = [file.rows for file in files_of(table)]
+    rows = sum(filter(None, counts))
+    return size_of(table) / rows if rows and None not in counts else None
+
+
 def sizes_of(table: DeltaTable) -> dict[str, int]:
     """Bytes of each live file, by its path in the table's folder."""
     actions = table.get_add_actions()

@@ -26,6 +26,7 @@ from floodmark.ledger.delta.tables import (
     metadata_of,
     newest_version,
     open_table,
+    stored_entry_us,
 )
 
 _MOVES = ("add", "remove")
@@ -208,6 +209,13 @@ def written_us(address: str, version: int) -> int | None:
     """When a log entry of a local table was written, by which Delta judges its age; None if it is not local."""
     entry = local_entry(address, version)
     return entry.stat().st_mtime_ns // 1000 if entry.exists() else None
+
+
+def stored_us(address: str, version: int) -> int | None:
+    """The same wherever the table is, without reading the entry; None if there is no such entry."""
+    if local_entry(address, version).parent.is_dir():
+        return written_us(address, version)
+    return stored_entry_us(address, version)
 
 
 def log_sum(address: str, version: int) -> str | None:

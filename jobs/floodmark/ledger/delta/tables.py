@@ -262,6 +262,18 @@ def _stored_entry(address: str, version: int) -> bytes:
     return bytes(DeltaStorageHandler(address).open_input_file(f"_delta_log/{version:020}.json").read())
 
 
+def stored_entry_us(address: str, version: int) -> int | None:
+    """When a log entry was written into a store; None if it is not there. Raises RunFailed if the store fails."""
+    from deltalake.fs import DeltaStorageHandler
+
+    try:
+        (found,) = DeltaStorageHandler(address).get_file_info([f"_delta_log/{version:020}.json"])
+    except OSError as down:
+        raise not_now(address, str(down)) from down
+    written: int | None = found.mtime_ns
+    return None if written is None else written // 1000
+
+
 def not_now(address: str, said: str) -> RunFailed:
     """The error for a read that failed, and that may succeed on retry: nothing is gone."""
     return RunFailed(

@@ -116,9 +116,11 @@ class Drainer:
 
     def _passes_over(self, plan: Plan) -> bool:
         """Whether there are commits to pass over, which are no unread input."""
-        lines = zip(sources(plan.rule, self._home).items(), self.head.entry.offsets, strict=True)
+        lines = list(zip(sources(plan.rule, self._home).items(), self.head.entry.offsets, strict=True))
         skipping = ((one, line) for (name, one), line in lines if plan.rule.streams[name].on_rewrite == "skip")
-        return any(source.passed_over(line, source.end()) for source, line in skipping)
+        if any(source.passed_over(line, source.end()) for source, line in skipping):
+            return True
+        return any(source.is_to_follow(line, time.time_ns() // 1000) for (_, source), line in lines)
 
     def drain_at_once(self, session: SparkSession, plan: Plan, ticks: tuple[str, ...] = ()) -> None:
         """Drain all present input as one epoch."""
