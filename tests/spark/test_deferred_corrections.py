@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support.corrected import flow_of, proven, same_as_batch, sink
 from support.crash import Crash, crash_at
-from support.flow import Flow, event
+from support.flow import STATELESS, Flow, event
 from support.rewrites import FIRST, MORE, delete, move
 from support.running import computed_beside, run
 from typer.testing import CliRunner
@@ -17,7 +17,7 @@ from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
 from floodmark.cli.commands import correct as cli_correct
 from floodmark.connectors.backlog.news import look
-from floodmark.errors import InputFault
+from floodmark.errors import InputFault, Refused
 from floodmark.spark.rule.epochs.reports import RunReport
 
 OLD = [event(1000, "far"), event(1300, "far")]  # windows of FIRST and MORE are final behind these
@@ -161,6 +161,29 @@ def test_a_correction_that_cannot_succeed_stops_no_epoch_and_can_be_given_up(
     assert head is not None and (head.deferred, head.skipped, head.epoch) == ({}, {"events": 1}, 3)
     assert [row for row in sink(flow) if row in before] == before
     assert look(flow.rule(), flow.home).why is None
+    proven(flow)
+
+
+def test_an_edit_that_makes_a_correction_impossible_is_refused_before_epochs(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_correct, "with_spark", lambda rule, master, work, others=(): work(spark))
+    flow = Flow(place, sql=STATELESS, stream={"on_rewrite": "correct"}, sinks=1)
+    flow.arrive([*FIRST, *MORE])
+    run(spark, flow)
+    delete(spark, flow.source)
+    with crash_at("backfill.computed"), pytest.raises(Crash):
+        run(spark, flow)
+    flow.arrive([event(2000, "a")])
+    flow.sql, flow.stream = STATELESS.replace("at,", "coalesce(at, current_timestamp()) AS at,"), {"on_rewrite": "stop"}
+    for _ in range(2):
+        with pytest.raises(Refused, match=r"it reads the clock.*`floodmark correct counted --skip --stream events`"):
+            run(spark, flow)
+        head = flow.ledger().head
+        assert head is not None and (head.epoch, list(head.deferred)) == (1, ["events"])
+    assert "will be given up" in said(flow, "correct", "--skip", "--stream", "events", "--yes")
+    head = flow.ledger().head
+    assert head is not None and (head.epoch, head.deferred) == (2, {})
     proven(flow)
 
 

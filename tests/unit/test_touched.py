@@ -48,7 +48,7 @@ from floodmark.core.lifecycle.corrections import (
     uncut,
 )
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.records.backfills import Restated
+from floodmark.core.protocol.records.backfills import Restated, Rewrite
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Counts
 from floodmark.core.protocol.ticks import due_watermark
@@ -405,8 +405,37 @@ def test_what_was_corrected_cannot_be_skipped_afterwards(tmp_path: Path) -> None
     check_keeps_corrections(skipping, ())
     check_keeps_corrections(skipping, {"others"})
     check_keeps_corrections(rule_of(tmp_path), {"events"})
-    with pytest.raises(RuleChanged, match=r"expected `on_rewrite: correct` or `stop` at stream events, found skip"):
+    with pytest.raises(
+        RuleChanged, match=r"expected `on_rewrite: correct` or `on_rewrite: stop` at stream events, fou"
+    ):
         check_keeps_corrections(skipping, {"events"})
+
+
+CLOCKED: list[dict[str, Any]] = [
+    {"process": "clocks:Stamped"},
+    {"sql": "SELECT at, k, current_timestamp() AS now FROM events"},
+]
+
+
+@pytest.mark.parametrize("how", CLOCKED, ids=str)
+def test_a_correction_that_waits_is_refused_once_the_rule_reads_the_clock(tmp_path: Path, how: dict[str, Any]) -> None:
+    """The file may say `stop` by then: with `correct`, such a text is refused."""
+    edited = rule_of(tmp_path, **how, stream={"on_rewrite": "stop"})
+    waits = head(edited, deferred={"events": (Rewrite(since="a", upto="b", commits=("version 1",)),)})
+    with pytest.raises(
+        Refused,
+        match=r"cannot be corrected: .* differed in each epoch.*`floodmark reset counted` recomputes.*"
+        r"`floodmark correct counted --skip --stream events` gives the correction up",
+    ):
+        check_correctable(edited, waits)
+
+
+@pytest.mark.parametrize("how", CLOCKED, ids=str)
+def test_only_answers_are_named_that_a_rule_with_a_correction_may_give(tmp_path: Path, how: dict[str, Any]) -> None:
+    with pytest.raises(RuleInvalid, match=r"on_rewrite: expected stop, or skip unless .*: its? "):
+        rule_of(tmp_path, **how)
+    with pytest.raises(RuleChanged, match=r"expected `on_rewrite: stop` at stream events, found skip"):
+        check_keeps_corrections(rule_of(tmp_path, **how, stream={"on_rewrite": "skip"}), {"events"})
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from floodmark.core.protocol.records.rows import Columns
+from floodmark.core.rules.checks.recomputing import why_not_corrected
 from floodmark.core.rules.kinds import CODE
 from floodmark.core.rules.rule import Process, Rule, Sink
 from floodmark.core.text.ddl import Column, columns_of, fits
@@ -43,8 +44,9 @@ def check_keeps_corrections(rule: Rule, followed: Collection[str]) -> None:
     (`followed`): it would read again what was added, without what was corrected."""
     skipping = [name for name in rule.streams if name in followed and rule.streams[name].on_rewrite == "skip"]
     if skipping:
+        correct = "" if next(why_not_corrected(rule, skipping[0]), None) else "`on_rewrite: correct` or "
         raise RuleChanged(
-            f"rule {rule.rule}: expected `on_rewrite: correct` or `stop` at stream {skipping[0]}, found skip: this "
+            f"rule {rule.rule}: expected {correct}`on_rewrite: stop` at stream {skipping[0]}, found skip: this "
             "generation corrects its rewrites, and cannot forget them. Undo the change, or start a new generation "
             f"from the start of the input with `floodmark reset {rule.rule}`"
         )

@@ -27,7 +27,7 @@ from floodmark.core.lifecycle.backfills import (
 from floodmark.core.protocol.records.backfills import Gaps, Restated, Rewrite, Rewritten
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Counts
-from floodmark.core.rules.checks.recomputing import LATE_UNKNOWN, Scope, has_keys
+from floodmark.core.rules.checks.recomputing import LATE_UNKNOWN, Scope, has_keys, reasons_for_all
 from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.forms.distinct import reach_us
 from floodmark.core.sql.timecolumn import time_column_of
@@ -228,12 +228,18 @@ def _horizons(rule: Rule) -> list[int]:
 def check_correctable(
     rule: Rule, head: Head, scope: Scope | None = None, rewritten: Collection[str] | None = None
 ) -> None:
-    """Raise Refused where the rule's progress does not let its results be corrected, with the ways that work.
+    """Raise Refused where the rule's text, as of now, or its progress does not let its results be corrected.
+
+    The error names the ways that work. The text is checked again, because an edit can come while a correction waits.
 
     scope: what is computed again; None: the least that can be. rewritten: the streams with rewrites that no run has
     read; None: unknown.
     """
-    reasons = chain(reasons_by_start(rule, head), reasons_in_sinks(rule, head, scope or scope_now(rule, head)))
+    reasons = chain(
+        reasons_for_all(rule),
+        reasons_by_start(rule, head),
+        reasons_in_sinks(rule, head, scope or scope_now(rule, head)),
+    )
     found = next(reasons, None)
     if found is not None:
         raise Refused(

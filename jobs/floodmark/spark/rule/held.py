@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from floodmark.connectors.backlog.news import rebuild_due
 from floodmark.connectors.delta.sink import check_partitions
 from floodmark.connectors.places import check_same_sinks, is_moved, text_now
+from floodmark.connectors.planning.rewrites import check_followed
 from floodmark.connectors.preflight import check_replaced, check_sinks_exist
 from floodmark.core.lifecycle.backfills import check_text
 from floodmark.core.lifecycle.changes import check_state_columns, check_state_tables
@@ -241,9 +242,14 @@ class HeldRule:
         self.drainer.drain_at_once(session, plan, ticks=() if until is None else tick(until))
 
     def fit_to_go_on(self, gaining: bool = False) -> tuple[SparkSession, Plan]:
-        """The current rule's session and plan, after checks that it, its tables and sinks fit the next epoch."""
+        """The current rule's session and plan, after checks that it, its tables and sinks fit the next epoch.
+
+        `gaining`: before epochs of new rows, which are refused after an edit that has made a correction impossible.
+        """
         head = self.head
         check_same_sinks(head, self._rule, self._ledger.id)
+        if gaining and head.deferred:
+            check_followed(self._rule, self._home, head)
         self.drainer.check_tables()
         session, plan = self._analyse(self._rule, head, gaining=gaining)
         kept = {name: table.names for name, table in plan.fold.tables.items()}

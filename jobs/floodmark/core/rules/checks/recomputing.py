@@ -21,6 +21,7 @@ LATE_UNKNOWN = (
     "late rows were dropped (`late: drop`), and nothing says which rows beyond the interval they make duplicates, or "
     "join into one session"
 )
+_ANSWERS = "expected stop, or skip unless commits of this stream were corrected or wait for a correction"
 _REBUILT = "each run recomputes all of it (`rebuild: true`)"
 
 
@@ -74,7 +75,7 @@ def check_rewrites(rule: Rule) -> Iterator[Problem]:
         elif stream.on_rewrite != "stop" and rule.rebuild:
             yield field, "expected none with `rebuild: true`: each run reads what the source holds now"
         elif stream.on_rewrite == "correct":
-            yield from ((field, f"expected stop or skip: {why}") for why in why_not_corrected(rule, name))
+            yield from ((field, f"{_ANSWERS}: {why}") for why in why_not_corrected(rule, name))
 
 
 def why_not_corrected(rule: Rule, name: str) -> Iterator[str]:
