@@ -184,17 +184,19 @@ def test_what_a_replay_does_not_change_is_allowed(text: str) -> None:
 
 CLASSES = """
 from datetime import datetime
-from clocks import now
+from clocks import now, date
+import clocks
 class Base:
     def stamp(self, ctx):
         {base}
-class Mine(Base):
+class Mine(Base{generic}):
     def process(self, key, rows, other):
         self.now = row["now"]
         {mine}
 class Theirs:
     def process(self, key, rows, ctx):
         return ctx.now
+ALIAS = [Theirs]
 def helper(c):
     {helper}
 """
@@ -204,18 +206,31 @@ def helper(c):
     ("texts", "found"),
     [
         ({}, []),
-        ({"mine": "return self.now, row['now'], now, Theirs"}, []),
+        ({"mine": "return self.now, row['now'], now"}, []),
         ({"mine": "other.now = 1"}, []),
-        ({"mine": "return (other.now + x).isoformat()"}, ["a.py:10: other.now"]),
-        ({"mine": "return getattr(other, 'now')"}, ["a.py:10: getattr(other, 'now')"]),
-        ({"mine": "return self.ctx.now"}, ["a.py:10: self.ctx.now"]),
-        ({"base": "return ctx.now"}, ["a.py:6: ctx.now"]),
-        ({"helper": "return c.now"}, ["a.py:15: c.now"]),
-        ({"mine": "return datetime.now()"}, ["a.py:10: datetime.datetime.now"]),
+        ({"mine": "return clocks.now, c.now"}, ["a.py:11: c.now"]),
+        ({"mine": "yield from Theirs().process(key, rows, other)"}, ["a.py:14: ctx.now"]),
+        ({"mine": "yield from ALIAS[0]().process(key, rows, other)"}, ["a.py:14: ctx.now"]),
+        ({"mine": "helper(other)", "helper": "Theirs().process(1, 2, c)"}, ["a.py:14: ctx.now"]),
+        ({"helper": "Theirs().process(1, 2, c)"}, []),
+        ({"generic": "[int]", "base": "return ctx.now"}, ["a.py:7: ctx.now"]),
+        (
+            {"mine": "return getattr(other, 'now')", "generic": "[Theirs]"},
+            ["a.py:11: getattr(other, 'now')", "a.py:14: ctx.now"],
+        ),
+        ({"mine": "key = date; return date.now"}, []),
+        ({"mine": "return (lambda date: date.now)(other)"}, ["a.py:11: date.now"]),
+        ({"mine": "date = other; return date.now"}, ["a.py:11: date.now"]),
+        ({"mine": "return (other.now + x).isoformat()"}, ["a.py:11: other.now"]),
+        ({"mine": "return getattr(other, 'now')"}, ["a.py:11: getattr(other, 'now')"]),
+        ({"mine": "return self.ctx.now"}, ["a.py:11: self.ctx.now"]),
+        ({"base": "return ctx.now"}, ["a.py:7: ctx.now"]),
+        ({"helper": "return c.now"}, ["a.py:17: c.now"]),
+        ({"mine": "return datetime.now()"}, ["a.py:11: datetime.datetime.now"]),
     ],
 )
 def test_what_a_class_reads_of_its_epoch_is_found(texts: dict[str, str], found: list[str]) -> None:
-    text = CLASSES.format(**{"base": "pass", "mine": "pass", "helper": "pass"} | texts)
+    text = CLASSES.format(**{"base": "pass", "mine": "pass", "helper": "pass", "generic": ""} | texts)
     assert list(of_its_epoch(text, "a.py", "Mine")) == found
 
 

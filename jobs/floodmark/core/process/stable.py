@@ -28,6 +28,7 @@ _RANDOM = frozenset(
 _OTHER = "gives a different answer in a replay"
 _DERIVED = "derive it from the row, for example with uuid.uuid5"
 _RANDOM_MODULES = ("random", "secrets", "numpy.random")
+_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _WATCHED = {name.rpartition(".")[0] for name in _CLOCKS | _RANDOM} | set(_RANDOM_MODULES)
 
 
@@ -47,7 +48,7 @@ def of_its_epoch(source: str, file: str, name: str) -> Iterator[str]:
     """
     tree = ast.parse(source, file)
     yield from (f"{file}:{line}: {found}" for line, found in _uses(tree))
-    names, others = dict(_imported(tree)), _other_classes(tree, name)
+    names, others = _only_imported(tree), _other_classes(tree, name)
     for node in (node for part in tree.body if part not in others for node in ast.walk(part)):
         if _is_now(node) and isinstance(node, ast.expr) and _dotted(node, names) is None:
             yield f"{file}:{node.lineno}: {ast.unparse(node)}"
@@ -61,18 +62,43 @@ def _is_now(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "now" and isinstance(node.ctx, ast.Load) and not own
 
 
+def _only_imported(tree: ast.Module) -> dict[str, str]:
+    """The imported names, without those that are a parameter or a variable anywhere: that may be a context."""
+    own = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)} | set(_stored(tree))
+    return {name: found for name, found in _imported(tree) if name not in own}
+
+
 def _other_classes(tree: ast.Module, name: str) -> list[ast.stmt]:
-    """Classes of the module that other rules name: they have a method `process`, and class `name` is not made of
-    them."""
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    mine: set[str] = set()
+    """Classes of the module that other rules name: they have a method `process`, and class `name` does not lead to
+    them by any name in it, or in what such a name stands for."""
+    bound: dict[str, list[ast.stmt]] = {}
+    for part in tree.body:
+        for one in _bound(part):
+            bound.setdefault(one, []).append(part)
+    reached: set[str] = set()
     waiting = [name]
     while waiting:
         one = waiting.pop()
-        if one in classes and one not in mine:
-            mine.add(one)
-            waiting += map(ast.unparse, classes[one].bases)
-    return [node for node in classes.values() if node.name not in mine and _processes(node)]
+        if one not in reached:
+            reached.add(one)
+            parts = bound.get(one, [])
+            waiting += (node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name))
+    return [
+        node for node in tree.body if isinstance(node, ast.ClassDef) and node.name not in reached and _processes(node)
+    ]
+
+
+def _bound(part: ast.stmt) -> Iterator[str]:
+    """The names that a statement of the module gives to something, at most."""
+    if isinstance(part, _DEFINITIONS):
+        yield part.name
+        return
+    yield from (node.name for node in ast.walk(part) if isinstance(node, _DEFINITIONS))
+    yield from _stored(part)
+
+
+def _stored(tree: ast.AST) -> Iterator[str]:
+    return (node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
 
 
 def _processes(node: ast.ClassDef) -> bool:
