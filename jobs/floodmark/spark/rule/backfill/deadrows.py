@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
+from floodmark.core.lifecycle.replays import MALFORMED_RECORD
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.words.lexis import quoted
@@ -26,6 +27,7 @@ from floodmark.spark.rule.backfill.deadcolumns import Compared
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.session.constants import AS_JSON
 
+SCHEMAS = "avro_schema"  # option of a stream: `core.lifecycle.changes` lets it change
 THERE = "_floodmark_there"  # whether a source still holds the dead row
 TIMES, PLACE, WHOLE = "_floodmark_times", "_floodmark_place", "_floodmark_whole"
 
@@ -45,6 +47,26 @@ def of_epochs(head: Head, first: int, upto: int) -> str:
     """SQL: whether an epoch from `first` to `upto` has quarantined a row. Abandoned ones, which are in the table too,
     don't count."""
     return f"_epoch BETWEEN {first} AND {upto}" + "".join(f" AND _epoch <> {epoch}" for epoch in head.lost)
+
+
+def check_still_malformed(plan: Plan, dead: DataFrame, read: DataFrame) -> None:
+    """Raise HistoryGone if records that died as malformed can be read by now: they would be dead, and count, too.
+
+    Of a schema's text only, which may change within a generation. A landing keeps such records as they were. dead: of
+    the epochs that have read these rows. read: in the rule's frame.
+    """
+    shape, streams = plan.fold.shape, plan.rule.streams
+    for name in shape.malformed:
+        if streams[name].landing is not None or SCHEMAS not in streams[name].options:
+            continue
+        then = dead.where((F.col("_stream") == name) & F.startswith("_reason", F.lit(MALFORMED_RECORD))).count()
+        now = read.where(f"_s = {list(shape.streams).index(name)} AND _m IS NOT NULL").count() if then else 0
+        if now < then:
+            raise HistoryGone(
+                f"rule {plan.rule.rule}, stream {name}: expected {then} records that were malformed to be so still, "
+                f"found {then - now} of them that the present `{SCHEMAS}` can read: they are dead, and would count, "
+                f"too. No result was changed. `floodmark reset {plan.rule.rule}` reads them"
+            )
 
 
 @dataclass(frozen=True)

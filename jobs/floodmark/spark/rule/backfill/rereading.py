@@ -25,7 +25,6 @@ from floodmark.core.lifecycle.corrections import (
     times_of,
     uncut,
 )
-from floodmark.core.lifecycle.replays import MALFORMED_RECORD
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.head import Head
@@ -41,13 +40,20 @@ from floodmark.spark.read.frames import read_range, tagged
 from floodmark.spark.read.replaying import dead_rows
 from floodmark.spark.read.shape import Shape, instant, time_type
 from floodmark.spark.rule.backfill.deadcolumns import Compared, Text, compared, texts_of, wider
-from floodmark.spark.rule.backfill.deadrows import THERE, Originals, check_sure, of_epochs, replays_of, without
+from floodmark.spark.rule.backfill.deadrows import (
+    THERE,
+    Originals,
+    check_still_malformed,
+    check_sure,
+    of_epochs,
+    replays_of,
+    without,
+)
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import bytes_not_passed_over
 
 FEW = 64 << 20  # bytes of files
-SCHEMAS = "avro_schema"  # option of a stream: `core.lifecycle.changes` lets it change
 # Rows of the rule's frame, the columns of it to find them by, and the same by stream
 Removed = tuple[DataFrame, list[StructField], Compared]
 
@@ -99,30 +105,10 @@ class PastRows:
         dead = self.dead if self.head.replays else None
         replays = [] if dead is None else replays_of(self.plan, dead, self.head, *self._numbers(epochs))
         read = self._reread(begin, end)
-        self._check_still_malformed(read, epochs)
+        if has_rows(self.home.dead):
+            first, upto = self._numbers(epochs)
+            check_still_malformed(self.plan, self._table.where(of_epochs(self.head, first, upto)), read)
         return reduce(DataFrame.unionByName, [read, *replays])
-
-    def _check_still_malformed(self, read: DataFrame, epochs: SameVersions | None) -> None:
-        """Raise HistoryGone if records that died as malformed can be read by now: they would be dead, and count, too.
-
-        Of a schema's text only, which may change within a generation. A landing keeps such records as they were.
-        """
-        shape, rule = self.plan.fold.shape, self.plan.rule
-        names = [
-            name
-            for name in shape.malformed
-            if rule.streams[name].landing is None and SCHEMAS in rule.streams[name].options
-        ]
-        for name in names if has_rows(self.home.dead) else ():
-            mine = self._table.where(of_epochs(self.head, *self._numbers(epochs))).where(F.col("_stream") == name)
-            then = mine.where(F.startswith("_reason", F.lit(MALFORMED_RECORD))).count()
-            now = read.where(f"_s = {list(shape.streams).index(name)} AND _m IS NOT NULL").count() if then else 0
-            if now < then:
-                raise HistoryGone(
-                    f"rule {rule.rule}, stream {name}: expected {then} records that were malformed to be so still, "
-                    f"found {then - now} of them that the present `{SCHEMAS}` can read: they are dead, and would "
-                    f"count, too. No result was changed. `floodmark reset {rule.rule}` reads them"
-                )
 
     def _reread(self, begun: Entry, end: Entry) -> DataFrame:
         read = sources(self.plan.rule, self.home).values()
