@@ -243,7 +243,7 @@ def test_a_reset_to_another_format_waits_for_what_is_not_shipped(place: Path) ->
     assert known is not None
     schema = json.dumps(DeltaTable(rule.outbox).schema().to_json())
     check = partial(check_rest, rule.flow.rule(), rule.flow.place, known, {str(rule.sink.address): json.loads(schema)})
-    with pytest.raises(Refused, match=r"expected `format: json`.*Write json again, and ship"):
+    with pytest.raises(Refused, match=r"expected `format: json`.*Write json again, and ship.*`on_error: dead` sets"):
         check()
     reformatted(rule, "json")
     assert rule.relays.ship().code == 0

@@ -189,6 +189,7 @@ def test_a_null_alone_is_no_line_of_csv(tmp_path: Path) -> None:
     one = Operation("t", upto, False, None, False, 4, lambda: iter([rows]))
     with pytest.raises(InputFault, match=r"row t/1: expected a value, found NULL in the only column") as fault:
         target.apply([one], layout, first, upto, lambda: None)
+    assert "another `format` with `on_reset: empty`" in str(fault.value), "a row that waits keeps its format"
     assert list(target.refused(fault.value, [one], layout, first)[0]) == [1, 3]
     rest = replace(one, count=2, rows=lambda: iter([rows.filter(pa.array([True, False, True, False]))]))
     target.apply([rest], layout, first, upto, lambda: None)

@@ -72,7 +72,8 @@ def check_format(sink: Sink, terms: Terms | None) -> None:
                 str(sink.address),
                 f"expected `format: {terms.format}`, in which rows were written that it has not got yet, found "
                 f"{found}: another format counts from a reset on. Write {terms.format} again, and ship these rows with "
-                f"`floodmark relay RULE --target {sink.label}`; then edit the file, and reset",
+                f"`floodmark relay RULE --target {sink.label}` (`on_error: dead` sets those aside that it refuses); "
+                "then edit the file, and reset",
             )
         )
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BLANK = (
     "expected a value, found NULL in the only column: it would be an empty line, which most readers of CSV skip. Write "
-    "another column, too, or another `format`"
+    "another column, too, or another `format` with `on_reset: empty`"
 )
 
 
