@@ -150,6 +150,67 @@ def test_an_older_version_that_cannot_be_read_now_is_not_gone() -> None:
     tables.check_gone("/lake/t", DeltaError("Invalid table version: 1"))
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Generic S3 error: Server returned non-2xx status code: 400 Bad Request: <Code>SomethingNew</Code>",
+        "Kernel error: Arrow error: External: Generic S3 error: Server returned 403 Forbidden",
+        "Kernel error: The operation lacked the necessary privileges to complete for path a: not found",
+        "a text that nobody knows",
+    ],
+)
+def test_an_error_of_a_store_tells_of_nothing_that_is_gone(said: str) -> None:
+    for fault in (DeltaError(said), OSError(said)):
+        with pytest.raises(RunFailed, match="cannot be read now"):
+            tables.check_gone("s3://lake/t", fault)
+    if said != "a text that nobody knows":
+        assert isinstance(tables._unreadable("s3://lake/t", DeltaError(said)), RunFailed)
+
+
+def test_a_version_that_is_gone_or_damaged_is_no_reason_to_retry(table: str) -> None:
+    """By delta-rs's own words, for each way in which a log can lack a version."""
+    write_deltalake(table, pa.table({"n": [3]}), mode="append")
+    _gone_at(table, 9)
+    entry(table, 2).write_text("{")
+    _gone_at(table, 3)
+    entry(table, 2).unlink()
+    _gone_at(table, 3)
+    _gone_at(table, 2)
+    entry(table, 0).unlink()
+    entry(table, 0).with_suffix(".crc").unlink()
+    _gone_at(table, 1)
+    _gone_at(table, 0)
+
+
+def test_a_version_before_or_in_a_damaged_checkpoint_is_gone(table: str) -> None:
+    DeltaTable(table).create_checkpoint()
+    entry(table, 1).unlink()
+    _gone_at(table, 1)
+    [checkpoint] = (Path(table) / "_delta_log").glob("*.checkpoint.parquet")
+    checkpoint.write_bytes(b"x")
+    _gone_at(table, 2)
+    checkpoint.unlink()
+    _gone_at(table, 2)
+
+
+def _gone_at(address: str, version: int) -> None:
+    with pytest.raises((OSError, DeltaError)) as fault:
+        DeltaTable(address, version=version)
+    tables.check_gone(address, fault.value)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "403 Forbidden", "AccessDenied", "(Service: S3, Status Code: 403, Request ID: x)", "<Code>InternalError</Code>",
+        "RequestTimeTooSkewed", "TokenRefreshRequired", "500 Internal Server Error",
+    ],
+)  # fmt: skip
+def test_what_a_store_says_of_itself_is_no_damage(said: str) -> None:
+    assert passing(said) and not damaged(f"FileNotFoundException: {said}")
+    assert isinstance(tables._unreadable("s3://lake/t", DeltaError(f"Generic S3 error: {said}")), RunFailed)
+
+
 def entry(address: str, version: int) -> Path:
     return Path(address) / "_delta_log" / f"{version:020}.json"
 

@@ -34,7 +34,6 @@ from floodmark.core.text.tablenames import about, about_table
 from floodmark.errors import HistoryGone, NotThereYet
 from floodmark.ledger.delta import datafiles, tablelog, tables
 from floodmark.ledger.delta.committimes import commit_times
-from floodmark.ledger.delta.storefaults import passing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -189,8 +188,7 @@ class DeltaSource(Planned):
             try:
                 table.load_as_version(version)
             except DeltaError as fault:
-                if passing(str(fault)):
-                    raise
+                tables.check_gone(self.address, fault)
                 raise _forgotten(self.name, self.address, version, str(fault)) from fault
         return table
 

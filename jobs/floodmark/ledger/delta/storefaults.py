@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 FULL, READ_ONLY = "the disk is full", "the file system is read-only"
 _CANNOT_TAKE = {
     "No space left on device": FULL,
@@ -17,7 +19,15 @@ _PASSING = ("Input/output error", "os error 5)", "Too many open files", "Permiss
             "Connection re", "SlowDown", "ServiceUnavailable", "Stale file handle", "Host is down",
             "endpoint is not connected", "transport endpoint shutdown", "Cannot allocate memory", "Broken pipe",
             "No route to host", "No locks available", "Network is unreachable", "Remote I/O error", "failed to respond",
-            "Unable to execute HTTP request", _EXPIRED)  # fmt: skip
+            "Unable to execute HTTP request", _EXPIRED, "TokenRefreshRequired", "RequestTimeTooSkewed", "InternalError",
+            "Internal Server Error", "403 Forbidden", "AccessDenied", "Status Code: 403", "Status Code: 5",
+            "lacked the necessary privileges", "lacked valid authentication")  # fmt: skip
+_STORE = re.compile(r"Generic (?!LocalFileSystem)\w+ error(?!: Requested range)")  # it begins what a store said
+# What delta-rs says of a version that its log does not reach, and of a damaged entry or checkpoint.
+_GONE = ("No files in log segment", "LogSegment end version", "Expected contiguous commit files",
+         "No table metadata or protocol found", "didn't find any checkpoints", "Invalid Checkpoint",
+         "Invalid table version", "No such file or directory", "not found", "Json error", "Arrow error",
+         "Parquet error", "Requested range was invalid")  # fmt: skip
 # FAILED_READ_FILE alone is not one: an unreachable store causes it, too.
 _DAMAGED = ("Checksum error", "ChecksumException", "Not a checksum file", "is not a Parquet file",
             "Read past End of File", "could not read page", "FAILED_TO_UNCOMPRESS",
@@ -49,6 +59,16 @@ def cannot_take(text: str) -> str | None:
 def passing(text: str) -> bool:
     """Whether a failed read may succeed on retry."""
     return any(sign in text for sign in _PASSING)
+
+
+def gone(text: str) -> bool:
+    """Whether delta-rs says that a version is gone, or damaged. Errors of a store say neither, whatever they are."""
+    return any(sign in text for sign in _GONE) and not of_store(text)
+
+
+def of_store(text: str) -> bool:
+    """Whether delta-rs passes on what a store said, which is nothing about the table: a retry may help."""
+    return passing(text) or _STORE.search(text) is not None
 
 
 def damaged(text: str) -> bool:

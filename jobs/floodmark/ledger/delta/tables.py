@@ -16,7 +16,7 @@ from floodmark.core.text.tablenames import about_table
 from floodmark.errors import FloodmarkError, HistoryGone, Refused, RunFailed, TableBroken
 from floodmark.ledger.delta.damage import actions_of, why_unreadable
 from floodmark.ledger.delta.hadoopsums import sums_of
-from floodmark.ledger.delta.storefaults import cannot_take, make_room, passing
+from floodmark.ledger.delta.storefaults import cannot_take, gone, make_room, of_store
 
 NEWEST = 10  # commits among which a rule's last one is
 # A checkpoint of a small log costs Spark two seconds, more than its epoch; Delta's default is 10.
@@ -50,7 +50,7 @@ def _of_rust(fault: BaseException) -> bool:
 
 def _unreadable(address: str, fault: BaseException) -> FloodmarkError:
     said = str(fault).strip().split("\n", 1)[0]
-    if passing(said):
+    if of_store(str(fault)):
         return not_now(address, said)
     if "non utf-8" in said.lower():
         return TableBroken(
@@ -282,8 +282,8 @@ def not_now(address: str, said: str) -> RunFailed:
 
 
 def check_gone(address: str, fault: Exception) -> None:
-    """Raise RunFailed if an older version could not be read for a reason that may pass."""
-    if passing(str(fault)):
+    """Raise RunFailed unless the error says that an older version is gone, or damaged: others may pass."""
+    if not (isinstance(fault, FileNotFoundError) or gone(str(fault))):
         raise not_now(address, str(fault)) from fault
 
 
