@@ -275,6 +275,49 @@ def test_a_partition_without_the_replica_identity_of_the_others_is_refused(
         source_of(place, table).check_appended(end)
 
 
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["ALTER TABLE {} REPLICA IDENTITY USING INDEX other"],
+        ["ALTER TABLE {} DROP CONSTRAINT t_key", "ALTER TABLE {} ADD PRIMARY KEY (m)"],
+        ["ALTER TABLE {} REPLICA IDENTITY NOTHING"],
+    ],
+)
+def test_a_key_that_deletes_no_longer_come_with_is_refused(
+    server: Server, place: Path, table: str, statements: list[str]
+) -> None:
+    server.run(f"DROP TABLE {table}",
+               f"CREATE TABLE {table} (n int CONSTRAINT t_key PRIMARY KEY, m int NOT NULL, x int)",
+               f"CREATE UNIQUE INDEX other ON {table} (m) INCLUDE (n)")  # fmt: skip
+    source = source_of(place, table)
+    end = source.take_end(source.take_start())
+    source.landed(end)
+    assert json.loads(end)["form"]["key"] == ["n"]
+    server.run(*(one.format(table) for one in statements))
+    with pytest.raises(HistoryGone, match=f"replica identity of public.{table} with n, as before, found one without"):
+        source_of(place, table).take_end(end)
+    server.run(f"ALTER TABLE {table} REPLICA IDENTITY FULL")
+    source_of(place, table).check_appended(end)
+
+
+def test_one_partition_whose_deletes_come_with_another_key_is_refused(server: Server, place: Path, table: str) -> None:
+    server.run(f"DROP TABLE {table}",
+               f"CREATE TABLE {table} (n int PRIMARY KEY, m int NOT NULL, x int) PARTITION BY RANGE (n)",
+               f"CREATE TABLE {table}a PARTITION OF {table} FOR VALUES FROM (0) TO (10)",
+               f"CREATE TABLE {table}b PARTITION OF {table} FOR VALUES FROM (10) TO (20)",
+               f"ALTER TABLE {table}b REPLICA IDENTITY FULL",
+               f"CREATE UNIQUE INDEX other ON {table}a (m)")  # fmt: skip
+    source = source_of(place, table)
+    end = source.take_end(source.take_start())
+    source.landed(end)
+    assert json.loads(end)["form"]["key"] == ["n"]
+    server.run(f"ALTER TABLE {table}b REPLICA IDENTITY DEFAULT")
+    source_of(place, table).check_appended(end)
+    server.run(f"ALTER TABLE {table}a REPLICA IDENTITY USING INDEX other")
+    with pytest.raises(HistoryGone, match="of each of its partitions with n, as before"):
+        source_of(place, table).check_appended(end)
+
+
 def test_updates_that_took_no_row_away_are_no_reason_to_stop(server: Server, place: Path, table: str) -> None:
     """The server counts updates that were rolled back, and those of rows that the same transaction has inserted."""
     source = source_of(place, table, by="snapshots")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.connectors.sources.postgres.decoding.changes import KEY_ALONE, TRUNCATED, Changes, Row, placed
+from floodmark.connectors.sources.postgres.decoding.changes import KEY_ALONE, OTHER_KEY, TRUNCATED, Changes, Row, placed
 from floodmark.connectors.sources.postgres.decoding.pgoutput import (
     EPOCH_US,
     UNCHANGED,
@@ -82,6 +82,13 @@ def test_a_delete_with_its_key_alone_is_malformed_where_whole_rows_are_expected(
     assert [row.problem for row in rows(*sent)] == [None] * 4
     problems = [row.problem for row in rows(*sent, whole=True)]
     assert problems == [KEY_ALONE, KEY_ALONE, None, None]
+
+
+def test_a_delete_with_another_key_than_before_is_malformed() -> None:
+    sent = [begin(5), delete("1", None), delete(None, "b"), delete(None, "c", whole=True)]
+    changes = Changes(OID, ["id", "name"], ["id"], 0, 100, sure=["id", "gone"])
+    problems = [row.problem for row in changes.rows([relation("id", "name", key=("id",)), *sent])]
+    assert problems == [None, f"column id: {OTHER_KEY}", None]
 
 
 def seen(found: list[Row]) -> list[tuple[Any, ...]]:

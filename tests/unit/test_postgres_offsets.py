@@ -52,6 +52,10 @@ def test_offsets_are_lines_of_json_as_spark_writes_them() -> None:
     assert "identity" not in json.loads(SlotOffset(PLACE, 1, form).line())["form"], "as older versions read it"
     known = SlotOffset(PLACE, 1, replace(form, identity=KEYS))
     assert SlotOffset.parse(known.line()) == known
+    assert "key" not in json.loads(known.line())["form"]
+    for key in ([], ["id", "n"]):
+        keyed = replace(known, form=replace(known.form, key=key))
+        assert SlotOffset.parse(keyed.line()) == keyed
     assert "following" not in json.loads(known.line()) and known.at(2).following == 0
     assert SlotOffset.parse(replace(known, following=41).line()) == replace(known, following=41)
     whole = RowsOffset(PLACE, 9, 2, "5", "p 2", form, "17.5", 3, 40)
@@ -64,12 +68,12 @@ def test_offsets_are_lines_of_json_as_spark_writes_them() -> None:
 @pytest.mark.parametrize("before", ["", KEYS, FULL_ROWS])
 def test_steps_know_the_replica_identity_as_it_was_when_their_changes_began(before: str) -> None:
     """Deletes in the second step may be as old as those in the first."""
-    read = SlotOffset(PLACE, 1, Form(9, identity=before))
+    read = SlotOffset(PLACE, 1, Form(9, identity=before, key=["id"]))
     end = SlotOffset(PLACE, 30, Form(12, {"id": "1 700"}, identity=FULL_ROWS), ("insert",))
     first = end.step(read, 10)
     second = end.step(SlotOffset.parse(first.line()), 20)
     for one, lsn in ((first, 10), (second, 20)):
-        assert one == replace(end, lsn=lsn, form=replace(end.form, identity=before))
+        assert one == replace(end, lsn=lsn, form=replace(end.form, identity=before, key=["id"]))
         assert one.form.has_whole_rows == (before == FULL_ROWS)
     assert end.step(second, 30) == end and end.form.has_whole_rows
 
@@ -186,12 +190,32 @@ def test_a_publication_that_sends_less_than_before_is_refused(
 def test_deletes_that_lose_their_values_are_refused() -> None:
     full, keys = Form(9, identity=FULL_ROWS), Form(9, identity=KEYS)
     for had, found, kinds in ((full, full, MADE.kinds), (keys, full, MADE.kinds), (keys, keys, MADE.kinds),
-                              (Form(9), keys, MADE.kinds), (full, keys, ("insert", "update"))):  # fmt: skip
+                              (Form(9), keys, MADE.kinds), (full, keys, ("insert", "truncate"))):  # fmt: skip
         check_old_rows("stream s", TABLE, had, found, kinds)
     with pytest.raises(HistoryGone, match=r"expected REPLICA IDENTITY FULL of public.o\"dd, as before"):
         check_old_rows("stream s", TABLE, full, keys, MADE.kinds)
     with pytest.raises(HistoryGone, match=r"FULL of .* and of each of its partitions"):
         check_old_rows("stream s", replace(TABLE, kind="p"), full, keys, MADE.kinds)
+
+
+@pytest.mark.parametrize("kind", ["update", "delete"])
+def test_updates_of_the_key_lose_their_values_as_deletes_do(kind: str) -> None:
+    with pytest.raises(HistoryGone, match="expected REPLICA IDENTITY FULL"):
+        check_old_rows("stream s", TABLE, Form(9, identity=FULL_ROWS), Form(9, identity=KEYS), ("insert", kind))
+
+
+def test_deletes_that_lose_a_column_of_their_key_are_refused() -> None:
+    def keyed(*key: str) -> Form:
+        return Form(9, {"id": "1 700", "k": "2 700"}, identity=KEYS, key=[*key])
+
+    unknown, full = replace(keyed(), key=None), Form(9, keyed().columns, identity=FULL_ROWS)
+    for had, found, kinds in ((keyed("id"), keyed("id", "k"), MADE.kinds), (unknown, keyed("k"), MADE.kinds),
+                              (keyed("id"), full, MADE.kinds), (keyed("id"), keyed("k"), ("insert",)),
+                              (keyed("gone"), keyed("id"), MADE.kinds)):  # fmt: skip
+        check_old_rows("stream s", TABLE, had, found, kinds)
+    for found in (keyed("k"), keyed()):
+        with pytest.raises(HistoryGone, match=r"identity of public.o\"dd with id, as before, found one without"):
+            check_old_rows("stream s", TABLE, keyed("id"), found, MADE.kinds)
 
 
 @pytest.mark.parametrize(

@@ -45,23 +45,34 @@ class Form:
     before: all transactions with a lower number had ended. columns: of each its number in the table, and the
     transaction that wrote its row of the catalog. files: by the oid of the table, or of each partition that has rows of
     its own, its file (empty if it had no page), and the transactions that attached it. identity: FULL_ROWS, KEYS; empty
-    if it is unknown.
+    if it is unknown. key: with KEYS, columns that each row that is removed has a value of; None if that is unknown.
     """
 
     before: int = 0
     columns: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     identity: str = ""
+    key: list[str] | None = None
 
     def said(self) -> dict[str, object]:
         """What it adds to an offset's line: nothing if it is unknown."""
-        found = {name: one for name, one in asdict(self).items() if one or name != "identity"}
+        unknown = {"identity": "", "key": None}
+        found = {name: one for name, one in asdict(self).items() if name not in unknown or one != unknown[name]}
         return {"form": found} if self.before else {}
 
     @property
     def has_whole_rows(self) -> bool:
         """Whether deletes that were made since then have all values of their rows, or the identity has changed."""
         return self.identity == FULL_ROWS
+
+    def with_identity_of(self, other: Form) -> Form:
+        return replace(self, identity=other.identity, key=other.key)
+
+    def lost_key(self, now: Form) -> list[str]:
+        """Columns that rows that are removed no longer have a value of."""
+        if self.key is None or now.key is None:
+            return []
+        return [name for name in self.key if name in now.columns and name not in now.key]
 
     def replaced(self, now: Form) -> list[str]:
         """Columns of which another has the name now."""
@@ -132,10 +143,10 @@ class SlotOffset:
     def step(self, read: SlotOffset, lsn: int) -> SlotOffset:
         """Where a step ends on the way to it. Changes behind it may be older than the replica identity is now."""
         found = self.at(lsn)
-        return found if lsn >= self.lsn else replace(found, form=replace(self.form, identity=read.form.identity))
+        return found if lsn >= self.lsn else replace(found, form=self.form.with_identity_of(read.form))
 
     def of_unknown_identity(self) -> SlotOffset:
-        return replace(self, form=replace(self.form, identity=""))
+        return replace(self, form=self.form.with_identity_of(Form()))
 
 
 @dataclass(frozen=True)

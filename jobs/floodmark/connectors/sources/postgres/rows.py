@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import psycopg
     import pyarrow as pa
 
+    from floodmark.connectors.sources.postgres.offsets import Form
+
 FORMAT = "floodmark_postgres"
 JOB, SECRET = "job", "password"  # Spark hides the values of options with such a name from plans and logs
 
@@ -130,9 +132,9 @@ def rows_of(
 
 
 def changes_of(
-    spark: SparkSession, database: Database, reading: Reading, part: Part, between: tuple[int, int], whole: bool
+    spark: SparkSession, database: Database, reading: Reading, part: Part, between: tuple[int, int], since: Form
 ) -> DataFrame:
-    """The changes of a table whose transactions were committed `between` two places. `whole`: as of `Changes`."""
+    """The changes of a table whose transactions were committed `between` two places. since: the form at the first."""
     columns = [column.name for column in reading.columns]
     changes = {
         "oid": reading.table.oid,
@@ -140,7 +142,8 @@ def changes_of(
         "key": sorted(reading.table.key),
         "since": between[0],
         "upto": between[1],
-        "whole": whole,
+        "whole": since.has_whole_rows,
+        "sure": since.key or [],
     }
     job = Job(database.name, reading.spelt, reading.added, (part,), {}, changes)
     return frame_of(spark, job, database.settings)

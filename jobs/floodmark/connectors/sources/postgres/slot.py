@@ -290,7 +290,7 @@ class SlotSource(TableSource, Stepped):
 
         query = slots.messages(asked, self._holder.names, upto.lsn)
         part = Part(query, kept=slots.kept_since(asked, self._holder.names, read.lsn))
-        return changes_of(spark, self._database, reading, part, (read.lsn, upto.lsn), read.form.has_whole_rows)
+        return changes_of(spark, self._database, reading, part, (read.lsn, upto.lsn), read.form)
 
 
 def _taken(asked: psycopg.Connection[Any], now: SlotOffset, lsn: int) -> str:

@@ -38,6 +38,7 @@ class Changes:
     """The changes of a table (`oid`) by transactions that were committed from `since` on, and before `upto`.
 
     columns: those wanted, by name. key: those of the primary key. whole: whether deletes have all values of their row.
+    sure: columns, of the table as it was, that each delete has a value of.
     """
 
     oid: int
@@ -46,6 +47,7 @@ class Changes:
     since: int
     upto: int
     whole: bool = False
+    sure: Collection[str] = ()
     _tables: dict[int, Relation] = field(default_factory=dict)
     _begin: Begin | None = None
     _seq: int = 0
@@ -87,7 +89,13 @@ class Changes:
     def _deleted(self, table: Relation, change: Change) -> Row:
         assert change.old is not None
         row = self._one("delete", table, change.old, None)
-        return row._replace(problem=row.problem or KEY_ALONE) if self.whole and not change.whole else row
+        return row._replace(problem=row.problem or self._lacking(table, change.old, change.whole))
+
+    def _lacking(self, table: Relation, old: Values, is_whole: bool) -> str | None:
+        if is_whole or self.whole:
+            return None if is_whole else KEY_ALONE
+        gone = [name for name, value in zip(table.columns, old, strict=True) if name in self.sure and value is None]
+        return f"column {gone[0]}: {OTHER_KEY}" if gone else None
 
     def _is_other_key(self, table: Relation, change: Change) -> bool:
         assert change.old is not None and change.new is not None
@@ -152,6 +160,9 @@ def undecoded(column: str, value: bytes) -> str:
 KEY_ALONE = (
     "expected all values of the row that was removed, found those of its key alone: the table had another replica "
     "identity than FULL by then"
+)
+OTHER_KEY = (
+    "expected its value in the row that was removed, found none: the table had a replica identity without it by then"
 )
 TRUNCATED = "the table was emptied by TRUNCATE: what it removed isn't known"
 

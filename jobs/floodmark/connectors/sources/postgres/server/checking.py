@@ -91,15 +91,22 @@ def _again(named: str, of: Table, had: Published, found: Published) -> Iterator[
 
 
 def check_old_rows(about: str, of: Table, had: Form, found: Form, kinds: Collection[str]) -> None:
-    """Raise HistoryGone if deletes no longer come with all values of their rows, as they did."""
-    if "delete" not in kinds or (had.identity, found.identity) != (FULL_ROWS, KEYS):
+    """Raise HistoryGone if deletes no longer come with the values that they had; so do updates of the key."""
+    if not {"update", "delete"} & set(kinds):
         return
     parts = " and of each of its partitions" if of.kind == "p" else ""
-    raise HistoryGone(
-        f"{about}: expected REPLICA IDENTITY FULL of {of.title}{parts}, as before, found another: deletes would come "
-        f"with values of the key alone. ALTER TABLE ... REPLICA IDENTITY FULL, and run again: deletes that were made "
-        f"meanwhile are malformed rows. To read deletes with their keys alone, {RESET}"
-    )
+    again = "and run again: deletes that were made meanwhile are malformed rows. To read deletes with their keys alone"
+    if (had.identity, found.identity) == (FULL_ROWS, KEYS):
+        raise HistoryGone(
+            f"{about}: expected REPLICA IDENTITY FULL of {of.title}{parts}, as before, found another: deletes would "
+            f"come with values of the key alone. ALTER TABLE ... REPLICA IDENTITY FULL, {again}, {RESET}"
+        )
+    lost = ", ".join(had.lost_key(found))
+    if lost:
+        raise HistoryGone(
+            f"{about}: expected a replica identity of {of.title}{parts} with {lost}, as before, found one without: "
+            f"deletes would lack it. Make it as it was, or REPLICA IDENTITY FULL, {again}, {RESET}"
+        )
 
 
 _LOST = {

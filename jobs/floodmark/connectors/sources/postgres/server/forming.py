@@ -16,12 +16,22 @@ if TYPE_CHECKING:
 
 # From rows of the catalog alone, which one snapshot sees: a function such as pg_relation_filenode looks beyond it.
 _FORM = """
+WITH holders AS (SELECT oid, relreplident AS identity FROM pg_class
+  WHERE relkind = 'r' AND (oid = %s OR oid IN (SELECT relid FROM pg_partition_tree(%s))))
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
   (SELECT json_object_agg(attname, concat(attnum, ' ', a.xmin) ORDER BY attnum) FROM pg_attribute a
    WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = ''),
   ({files}),
-  (SELECT CASE WHEN bool_and(relreplident = 'f') THEN '{full}' ELSE '{keys}' END FROM pg_class
-   WHERE oid = %s OR (relkind = 'r' AND oid IN (SELECT relid FROM pg_partition_tree(%s))))"""
+  (SELECT bool_and(relreplident = 'f') FROM pg_class WHERE oid = %s OR oid IN (SELECT oid FROM holders)),
+  CASE WHEN EXISTS (SELECT FROM holders) THEN (SELECT coalesce(json_agg(attname ORDER BY attname), '[]') FROM ({key}) k)
+  END"""
+# Columns without NULL that the log has of each removed row, in all partitions.
+_KEY = """
+SELECT attname FROM holders h JOIN pg_attribute a ON attrelid = h.oid AND attnum > 0 AND NOT attisdropped AND attnotnull
+WHERE identity = 'f' OR EXISTS (SELECT FROM pg_index WHERE indrelid = h.oid
+  AND attnum = ANY((indkey::int2[])[0:indnkeyatts - 1])
+  AND CASE identity WHEN 'd' THEN indisprimary WHEN 'i' THEN indisreplident END)
+GROUP BY attname HAVING count(*) = (SELECT count(*) FROM holders)"""
 _FILE = "SELECT json_build_object(c.oid, c.relfilenode::text) FROM pg_class c WHERE c.oid = %s"
 _FILES = """
 SELECT json_object_agg(c.oid, concat(CASE WHEN pg_relation_size(c.oid) > 0 THEN c.relfilenode END, ' ', (
@@ -31,10 +41,11 @@ FROM pg_partition_tree(%s) p JOIN pg_class c ON c.oid = p.relid WHERE p.isleaf A
 
 
 def form_of(connection: psycopg.Connection[Any], of: Table) -> Form:
-    query = _FORM.format(files=_FILES if of.kind == "p" else _FILE, full=FULL_ROWS, keys=KEYS)
-    row = connection.execute(query.encode(), [of.oid] * 4).fetchone()
+    query = _FORM.format(files=_FILES if of.kind == "p" else _FILE, key=_KEY)
+    row = connection.execute(query.encode(), [of.oid] * 5).fetchone()
     assert row is not None
-    return Form(int(row[0]), row[1] or {}, row[2] or {}, row[3])
+    before, columns, files, is_full, key = row
+    return Form(int(before), columns or {}, files or {}, FULL_ROWS if is_full else KEYS, None if is_full else key)
 
 
 def what_the_log_lacks(
