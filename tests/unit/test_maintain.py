@@ -437,9 +437,39 @@ def test_a_run_puts_log_entries_back_too_unless_somebody_works_on_them(flow: Flo
     shutil.copytree(root / "_delta_log", root / HELD)
     (root / "_delta_log" / f"{1:020}.json").unlink()
     with held(flow.place.lock, "upkeep"):
-        restore_logs(flow.place, head)
+        restore_logs(flow.place, id_of(flow), head)
     assert 1 not in entries(flow.sink())
-    restore_logs(flow.place, head)
+    restore_logs(flow.place, id_of(flow), head)
+    assert entries(flow.sink())[:2] == [0, 1] and not (root / HELD).exists()
+
+
+def id_of(flow: Flow) -> str:
+    return flow.ledger().id
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("command", [False, True])
+def test_a_log_that_the_upkeep_of_another_ledger_holds_stays_held(flow: Flow, command: bool, is_cut: bool) -> None:
+    """Its upkeep may be at work now, and puts back what it holds."""
+    head, root = flow.ledger().head, Path(flow.sink())
+    assert head is not None
+    DeltaTable(root).alter.set_table_properties({tables.OWNER: "somebody"}, raise_if_not_exists=False)
+    shutil.copytree(root / "_delta_log", root / HELD)
+    if is_cut:
+        (root / "_delta_log" / f"{1:020}.json").unlink()
+    if command:
+        CliRunner().invoke(app, ["maintain", "counted", "--yes", "--home", str(flow.home)])
+    else:
+        restore_logs(flow.place, id_of(flow), head)
+    assert (root / HELD).exists()
+
+
+def test_a_log_that_was_cut_until_nobody_can_read_it_is_put_back(flow: Flow) -> None:
+    head, root = flow.ledger().head, Path(flow.sink())
+    assert head is not None
+    shutil.copytree(root / "_delta_log", root / HELD)
+    (root / "_delta_log" / f"{1:020}.json").unlink()
+    restore_logs(flow.place, id_of(flow), head)
     assert entries(flow.sink())[:2] == [0, 1] and not (root / HELD).exists()
 
 

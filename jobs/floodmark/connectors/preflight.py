@@ -27,7 +27,7 @@ from floodmark.core.text.tablenames import about_sink, last_part
 from floodmark.errors import Busy, HistoryGone, NotOwned, SqlRefused, WrongColumn
 from floodmark.ledger import locking
 from floodmark.ledger.delta import tables
-from floodmark.ledger.delta.damage import is_held, repair_log, restore_log
+from floodmark.ledger.delta.damage import is_held, repair_log
 from floodmark.ledger.holder import holder_pid
 from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader
@@ -44,7 +44,7 @@ def check_without_jvm(rule: Rule, root: Path) -> None:
     ledger = LedgerReader.load(home.ledger)
     check_living(ledger.head if ledger else None, rule.rule)
     if ledger is not None and ledger.head is not None and holder_pid(home.lock) is None:
-        restore_logs(home, ledger.head)
+        restore_logs(home, ledger.id, ledger.head)
         repair_sinks(ledger.id, ledger.head)
     check_tables(rule, home, ledger.id if ledger else None)
     if ledger is None or ledger.head is None:
@@ -104,13 +104,13 @@ def check_outside_home(rule: Rule, root: Path) -> None:
             )
 
 
-def restore_logs(home: Home, head: Head) -> None:
+def restore_logs(home: Home, ledger: str, head: Head) -> None:
     """Put back log entries of sinks that an upkeep which was killed has left out, if nobody works on them by now."""
     held = [root for root in map(Path, places_of(head).values()) if is_held(root)]
     if held:
         with suppress(Busy), locking.held(home.lock, "restore-logs"):
             for root in held:
-                restore_log(root)
+                tables.restore_own_log(root, ledger)
 
 
 def repair_sinks(ledger: str, head: Head) -> None:

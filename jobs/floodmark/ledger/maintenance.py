@@ -130,7 +130,7 @@ class Maintenance:
         rule = home.rule
         reach(rule, "maintain.before")
         for one in _known(ledger.begun, home):
-            restore_log(Path(one.address))
+            _restore(one, ledger.id)
         due = self.pending(ledger, home)[0]
         _check_story(ledger, due)
         for work in due:
@@ -246,6 +246,14 @@ def _known(head: Head, home: Home) -> Iterator[Owned]:
     """The tables and sinks of the newest generation, each under the ledger's own name."""
     for name, id_ in head.table_ids.items():
         yield replace(owned(home, TableName.parse(name).in_generation(head.generation), id_, head), name=name)
+
+
+def _restore(one: Owned, ledger: str) -> None:
+    """Put back a log that a kill left cut. What lies in the home is the rule's, whatever it says."""
+    if TableName.parse(one.name).is_sink:
+        tables.restore_own_log(Path(one.address), ledger)
+    else:
+        restore_log(Path(one.address))
 
 
 def _recorded(ledger: LedgerReader, one: Owned | TableWork) -> int | None:

@@ -339,6 +339,12 @@ def is_held(root: Path) -> bool:
     return (root / HELD).is_dir()
 
 
+def is_held_by(root: Path, ledger: str) -> bool:
+    """Whether the newest entry held that names a ledger names this one. The log may be cut too short to tell."""
+    texts = (file.read_text() for file in sorted((root / HELD).glob("*.json"), reverse=True))
+    return ledger in next((text for text in texts if "floodmark/" in text or "floodmark.owner" in text), "")
+
+
 def _is_continued(held: Path, log: Path) -> bool:
     """Whether the log has gone on from the entries held: it reaches as far, and the newest that both have is the same.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from floodmark.core.text.files import file_instead_of_folder
 from floodmark.core.text.tablenames import about_table
 from floodmark.errors import FloodmarkError, HistoryGone, Refused, RunFailed, TableBroken
-from floodmark.ledger.delta.damage import actions_of, why_unreadable
+from floodmark.ledger.delta.damage import actions_of, is_held, is_held_by, restore_log, why_unreadable
 from floodmark.ledger.delta.hadoopsums import sums_of
 from floodmark.ledger.delta.storefaults import cannot_take, gone, make_room, of_store
 
@@ -177,6 +177,21 @@ def table_id(table: DeltaTable) -> str:
 
 def owner_of(table: DeltaTable) -> str | None:
     return table.metadata().configuration.get(OWNER)
+
+
+def restore_own_log(root: Path, ledger: str) -> None:
+    """Put back log entries of a sink that a killed upkeep has left out, if the table is this ledger's: the upkeep of
+    another one may be at work on it."""
+    if is_held(root) and _is_own(root, ledger):
+        restore_log(root)
+
+
+def _is_own(root: Path, ledger: str) -> bool:
+    with suppress(TableBroken):
+        table = open_table(str(root))
+        if table is not None:
+            return owner_of(table) == ledger
+    return is_held_by(root, ledger)
 
 
 def properties_of(address: str) -> dict[str, str]:
