@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import psycopg
@@ -15,7 +16,7 @@ from support.postgres import Server, started
 
 from floodmark.connectors.ports import connections
 from floodmark.connectors.ports.source import MALFORMED
-from floodmark.connectors.sources.postgres import copying
+from floodmark.connectors.sources.postgres import copying, rows
 from floodmark.connectors.sources.postgres.decoding.changes import Changes
 from floodmark.connectors.sources.postgres.kind import SOURCE
 from floodmark.connectors.sources.postgres.offsets import SlotOffset
@@ -332,6 +333,31 @@ def test_updates_that_took_no_row_away_are_no_reason_to_stop(server: Server, pla
     server.run(f"UPDATE {table} SET k = 'z' WHERE n = 1")
     with pytest.raises(HistoryGone, match="rows are only added, found 1 rows that were updated"):
         source.check_appended(end)
+
+
+def test_an_update_of_a_row_that_is_not_read_yet_is_retried(
+    server: Server, place: Path, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "rows_of", lambda spark, database, reading, parts, same: parts)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
+    source = source_of(place, table, by="snapshots")
+    server.run(f"INSERT INTO {table} VALUES (1), (2)")
+    end = source.take_end(source.take_start())
+    server.run(f"INSERT INTO {table} VALUES (3)", f"INSERT INTO {table} VALUES (4)")
+    upto = source.take_end(end)
+    step = source.after(end, upto, EpochLimits(max_rows=1))
+    server.run(f"UPDATE {table} SET k = 'x' WHERE n = 4")
+    assert [n for part in source.frame(spark, end, step) for n, _ in server.ask(part.query)] == [3]
+    with pytest.raises(
+        RunFailed, match=r"the 4 rows that were counted .*, found 3: rows were updated meanwhile.*retry"
+    ):
+        source.frame(spark, step, upto)
+    again = source.take_end(step)
+    assert [n for part in source.frame(spark, step, again) for n, _ in server.ask(part.query)] == [4]
+    source.check_appended(again)
+    server.run(f"UPDATE {table} SET k = 'y' WHERE n = 1")
+    with pytest.raises(HistoryGone, match="rows are only added, found 2 rows"):
+        source.frame(spark, step, again)
 
 
 def test_a_step_knows_how_many_rows_were_read(server: Server, place: Path, table: str) -> None:

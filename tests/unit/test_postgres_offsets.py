@@ -21,7 +21,7 @@ from floodmark.connectors.sources.postgres.offsets import (
     safe_until,
 )
 from floodmark.connectors.sources.postgres.options import WrittenPostgres
-from floodmark.connectors.sources.postgres.queries import Reading, page_ranges, snapshot_parts
+from floodmark.connectors.sources.postgres.queries import Reading, beyond, page_ranges, snapshot_parts
 from floodmark.connectors.sources.postgres.server.catalog import MADE, Published, Table
 from floodmark.connectors.sources.postgres.server.checking import (
     check_old_rows,
@@ -89,6 +89,20 @@ def test_rows_that_are_gone_were_updated_unless_deletes_explain_them() -> None:
     assert (read.lacks(read, 38), read.lacks(replace(read, deleted=4), 38)) == (2, 1)
     assert read.lacks(replace(read, storage="6"), 0) == 0, "TRUNCATE"
     assert replace(read, rows=None).lacks(read, 38) == 0
+
+
+def test_a_step_has_the_rows_of_its_end_but_those_behind_it() -> None:
+    end = RowsOffset(PLACE, 30, 2, "5", rows=40)
+    assert end.step(20, 15) == replace(end, before=20, rows=25)
+    assert replace(end, rows=None).step(20, 15).rows is None
+    assert beyond(TABLE, 0, 30, 9).startswith("SELECT min(n), count(*) FROM (")
+
+
+def test_counted_rows_are_stale_once_an_update_may_have_taken_some() -> None:
+    upto = RowsOffset(PLACE, 9, 2, "5", era="17.5", deleted=3, rows=40)
+    updated, deleted = replace(upto, updated=3), replace(upto, deleted=4)
+    assert not upto.is_stale(upto, 40) and not upto.is_stale(updated, 40) and not upto.is_stale(deleted, 39)
+    assert upto.is_stale(updated, 39) and upto.is_stale(upto, 39) and upto.is_stale(replace(upto, era="18"), 39)
 
 
 def test_updates_matter_once_rows_were_read() -> None:

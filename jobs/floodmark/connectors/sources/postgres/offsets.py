@@ -206,8 +206,17 @@ class RowsOffset:
             return 0
         return max(0, self.rows - left - max(0, now.deleted - self.deleted))
 
+    def is_stale(self, now: RowsOffset, left: int) -> bool:
+        """Whether rows are gone since they were counted, so that a later check would take them for updated ones."""
+        is_touched = self.may_be_updated(now) or self.is_counted_anew(now)
+        return self.lacks(now, left) > 0 or (is_touched and left != self.rows)
+
     def at(self, before: int) -> RowsOffset:
         return replace(self, before=before, rows=None)
+
+    def step(self, before: int, behind: int) -> RowsOffset:
+        """Where a step ends on the way to it. behind: how many of its rows come after the step."""
+        return replace(self.at(before), rows=None if self.rows is None else max(0, self.rows - behind))
 
 
 def safe_until(now: int, distance: int | None) -> int:

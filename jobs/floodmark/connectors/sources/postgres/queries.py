@@ -96,10 +96,11 @@ def count_of(of: Table, low: int, high: int) -> str:
 
 
 def beyond(of: Table, low: int, high: int, most: int) -> str:
-    """The query of the number behind the first `most` rows, if there are more; not of the first number."""
+    """The query of the number behind the first `most` rows, if there are more; not of the first number. And how many
+    rows have it or a higher one."""
     counts = "n, count(*) OVER (ORDER BY n) AS total, min(n) OVER () AS least"
     counted = f"SELECT {counts} FROM ({numbered(of, low, high)}) t"  # noqa: S608 - quoted
-    return f"SELECT min(n) FROM ({counted}) t WHERE total > {most} AND n > least"  # noqa: S608 - quoted
+    return f"SELECT min(n), count(*) FROM ({counted}) t WHERE total > {most} AND n > least"  # noqa: S608 - quoted
 
 
 def distance(of: Table) -> str:

@@ -128,6 +128,11 @@ class SnapshotsSource(TableSource, Stepped):
         other = another_column(read.form, now.form)
         if other is not None:
             raise HistoryGone(f"{self._about}: table {of.title}: {other}. Restore it, or {RESET}")
+        self._check_not_written_anew(asked, of, read, now)
+
+    def _check_not_written_anew(
+        self, asked: psycopg.Connection[Any], of: Table, read: RowsOffset, now: RowsOffset
+    ) -> None:
         if read.may_be_written_anew(now) and not self._has_rows(asked, of, read.at(0), read):
             raise HistoryGone(
                 f"{self._about}: table {of.title}: expected rows that were read before, found none of them, and that "
@@ -148,7 +153,8 @@ class SnapshotsSource(TableSource, Stepped):
 
     def _check_none_updated(self, asked: psycopg.Connection[Any], of: Table, read: RowsOffset, now: RowsOffset) -> None:
         """Before rows are read: an update whose new row is among them took an old one away, by then."""
-        lacks = 0 if read.rows is None or read.is_counted_anew(now) else read.lacks(now, self._counted(asked, of, read))
+        is_checked = read.rows is None or read.is_counted_anew(now) or read.may_be_updated(now)
+        lacks = 0 if is_checked else read.lacks(now, self._counted(asked, of, read))
         if lacks and not asked.execute(_COUNTS).fetchone():
             raise HistoryGone(
                 f"{self._about}: table {of.title}: expected the {read.rows} rows that were read before, found that "
@@ -161,6 +167,15 @@ class SnapshotsSource(TableSource, Stepped):
                 f"{self._about}: table {of.title}: expected the {read.rows} rows that were read before, found that "
                 f"{lacks} are gone, and that the server has not counted yet whether they were deleted or updated. It "
                 "does so within seconds, if track_counts is on. Retry: after deletes the run goes on, else it stops"
+            )
+
+    def _check_as_counted(self, asked: psycopg.Connection[Any], of: Table, upto: RowsOffset, now: RowsOffset) -> None:
+        """Before rows are read: those that are not read yet may be updated, and then belong to a later copy."""
+        left = upto.rows if upto.rows is None else self._counted(asked, of, upto)
+        if left is not None and upto.is_stale(now, left):
+            raise RunFailed(
+                f"{self._about}: table {of.title}: expected the {upto.rows} rows that were counted before they were "
+                f"read, found {left}: rows were updated meanwhile. Nothing of this copy was kept; retry"
             )
 
     def news(self, since: str, upto: str | None = None) -> bool:
@@ -183,10 +198,9 @@ class SnapshotsSource(TableSource, Stepped):
             return upto
         with self._asking() as (asked, of):
             found = asked.execute(beyond(of, read.before, end.before, limits.max_rows).encode()).fetchone()
-            if found is None or found[0] is None:
-                return upto
-            step = end.at(int(found[0]))
-            return replace(step, rows=self._counted(asked, of, step)).line()
+        if found is None or found[0] is None:
+            return upto
+        return end.step(int(found[0]), int(found[1])).line()
 
     def backlog(self, since: str, rebuilt: bool = False) -> Backlog:
         read = RowsOffset.parse(since)
@@ -250,7 +264,10 @@ class SnapshotsSource(TableSource, Stepped):
             if read.before >= upto.before:
                 return nothing_of(spark, reading)
             now, following = self._now(asked, of)
-            self._check(asked, of, upto, now, following)
+            self._refuse_another(of, upto, now)
+            self._check(asked, of, read, now, following)
+            self._check_not_written_anew(asked, of, upto, now)
             self._check_none_updated(asked, of, read, now)
+            self._check_as_counted(asked, of, upto, now)
             parts = number_parts(reading, read.before, upto.before, spark.sparkContext.defaultParallelism)
             return rows_of(spark, self._database, reading, parts, {})
