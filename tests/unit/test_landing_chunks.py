@@ -20,12 +20,18 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.connectors.backlog import landings
+from floodmark.connectors.delta import landed
 from floodmark.connectors.delta.landed import KIND, START, Landed
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.source import DeltaSource
 from floodmark.connectors.ports import fakes
 from floodmark.connectors.ports.source import MALFORMED
 from floodmark.connectors.preflight import check_sql_columns
+from floodmark.connectors.sources.files import journal as files_journal
+from floodmark.connectors.sources.iceberg.offsets import At
+from floodmark.connectors.sources.kafka.offsets import KafkaOffset
+from floodmark.connectors.sources.postgres.offsets import Place, RowsOffset, SlotOffset
+from floodmark.connectors.sources.python import offsets as python_offsets
 from floodmark.core.lifecycle.changes import check_edit
 from floodmark.core.lifecycle.cleanup import first_kept
 from floodmark.core.protocol.entry import Entry
@@ -298,6 +304,37 @@ def test_a_landing_of_an_earlier_version_has_no_kind_and_goes_on(once: Once) -> 
     once.land()
     once.source.check_source()
     assert once.source.other_kind is None and not once.source.is_another(once.at(2))
+
+
+PARSED: dict[str, tuple[Callable[[str], object], str]] = {
+    "delta": (DeltaOffset.parse, DeltaOffset("t", 1, -1, False).line()),
+    "files": (files_journal.Offset.parse, files_journal.Offset(0, 3, "s").line()),
+    "kafka": (KafkaOffset.parse, KafkaOffset("c").line()),
+    "iceberg": (At.parse, At("t").line()),
+    "python": (python_offsets.parsed, python_offsets.line("t", {"snapshot": 1})),
+    "slot": (SlotOffset.parse, SlotOffset(Place("1", "d", "t")).line()),
+    "snapshots": (RowsOffset.parse, RowsOffset(Place("1", "d", "t")).line()),
+}
+
+
+@pytest.mark.parametrize("end", [*(line for _, line in PARSED.values() if '"of"' not in line), "[1]", "7"])
+def test_a_landing_of_an_earlier_version_is_refused_where_its_offsets_are_of_another_kind(
+    once: Once, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once.create("")
+    monkeypatch.setattr(landed, "_newest", lambda *_: landed.Chunk(1, 1, end))
+    for ask in (once.source.check_source, lambda: once.source.is_another(once.at(1))):
+        with pytest.raises(HistoryGone, match=r"copied \(another one\), found fake.*move the folder"):
+            ask()
+
+
+@pytest.mark.parametrize("kind", PARSED)
+def test_no_kind_of_source_takes_an_offset_of_another_for_its_own(kind: str) -> None:
+    parse, own = PARSED[kind]
+    parse(own)
+    for other in (line for name, (_, line) in PARSED.items() if name != kind):
+        with pytest.raises((AttributeError, KeyError, TypeError, ValueError)):
+            parse(other)
 
 
 @pytest.mark.parametrize("asked", ["check_appended", "backlog", "news", "check_columns", "frame"])

@@ -92,11 +92,10 @@ class Landed(DeltaSource):
         table, app = self.table(), self.app
         if self.other_kind is not None:
             raise _another_kind(self, self.other_kind)
-        number = tablelog.recorded_in(table, app)
-        if number is None:
-            return Chunk(0, 0, table.metadata().configuration[START])
-        found = tablelog.our_commit(self.address, app, number)
-        return Chunk(number, found.commit, str(found.metadata["end"]), found.metadata["log_sum"])
+        found = _newest(table, self.address, app)
+        if not _is_spelt_by(self.inner, found.end):
+            raise _another_kind(self, "another one")
+        return found
 
     def cut(self) -> int:
         """The first version whose rows are all there: upkeep has removed those of earlier ones."""
@@ -309,6 +308,25 @@ def _landed_up_to(landed: Landed) -> str | None:
         return None if landed.landing() is None else landed.newest().end
     except FloodmarkError:
         return None
+
+
+def _newest(table: DeltaTable, address: str, app: str) -> Chunk:
+    number = tablelog.recorded_in(table, app)
+    if number is None:
+        return Chunk(0, 0, table.metadata().configuration[START])
+    found = tablelog.our_commit(address, app, number)
+    return Chunk(number, found.commit, str(found.metadata["end"]), found.metadata["log_sum"])
+
+
+def _is_spelt_by(source: Source, offset: str) -> bool:
+    """Whether an offset is one of the source's own: older landings do not say which kind of source they copied, and a
+    kind may have several forms."""
+    try:
+        if source.identity(offset) == source.address:  # offsets of its kind do not name it
+            source.describe(offset)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False
+    return True
 
 
 def _lost(landed: Landed) -> HistoryGone:

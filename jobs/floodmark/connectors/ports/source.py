@@ -120,7 +120,11 @@ class Source(Protocol):
         return ()
 
     def identity(self, offset: str) -> str:
-        """The identity of the offset's source: a different text means a different source, whatever its address."""
+        """The identity of the offset's source: a different text means a different source, whatever its address.
+
+        Raises KeyError, TypeError, ValueError or AttributeError for an offset of another kind; if the text is the
+        address, `describe` does.
+        """
         return self.address
 
     def in_snapshot(self, offset: str) -> bool:
