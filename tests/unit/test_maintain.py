@@ -6,10 +6,12 @@ import errno
 import json
 import os
 import shutil
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -26,15 +28,21 @@ from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
+from floodmark.connectors.abandoning import check_before
+from floodmark.connectors.backlog import news
+from floodmark.connectors.backlog.news import look
 from floodmark.connectors.delta.offsets import DeltaOffset
-from floodmark.connectors.preflight import restore_logs
+from floodmark.connectors.preflight import check_without_jvm, restore_logs
 from floodmark.core.lifecycle.cleanup import CHECKPOINT_AFTER
 from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import FORMAT, Commit, Counts, Pinned, Seal
 from floodmark.core.protocol.recovery import app_id
 from floodmark.core.rules.model import CleanUp
+from floodmark.core.rules.rule import Rule
 from floodmark.errors import RunFailed
 from floodmark.ledger import maintenance
+from floodmark.ledger.delta import damage as damages
 from floodmark.ledger.delta import datafiles, tables
 from floodmark.ledger.delta.damage import HELD, HINT, file_damage
 from floodmark.ledger.holder import owner_file
@@ -471,6 +479,55 @@ def test_a_log_that_was_cut_until_nobody_can_read_it_is_put_back(flow: Flow) -> 
     (root / "_delta_log" / f"{1:020}.json").unlink()
     restore_logs(flow.place, id_of(flow), head)
     assert entries(flow.sink())[:2] == [0, 1] and not (root / HELD).exists()
+
+
+def refuses(*_: Any, **__: Any) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied", "/lake/t")
+
+
+def cut(flow: Flow) -> tuple[Head, Path]:
+    """A sink's log after an upkeep was killed. The rule has read all of its source."""
+    rule = reading(flow, 0).rule()
+    head, root = flow.ledger().head, Path(flow.sink())
+    assert head is not None and rule.streams
+    DeltaTable(root).create_checkpoint()
+    shutil.copytree(root / "_delta_log", root / HELD)
+    (root / "_delta_log" / f"{1:020}.json").unlink()
+    return head, root
+
+
+@pytest.mark.parametrize("check", [check_without_jvm, check_before])
+def test_a_copy_of_a_log_that_cannot_be_removed_stops_no_run_once_the_log_is_whole(
+    flow: Flow, check: Callable[[Rule, Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, root = cut(flow)
+    with monkeypatch.context() as failing:
+        failing.setattr(damages.shutil, "rmtree", refuses)
+        check(flow.rule(), flow.home)
+        assert entries(flow.sink())[:2] == [0, 1] and (root / HELD).exists()
+        said = f"{root / HELD}, a copy of the table's log from an upkeep that was killed, cannot be removed"
+        assert [one.startswith(said) for one in look(flow.rule(), flow.home).notices] == [True]
+        with mock.patch.object(news, "holder_pid", return_value=7):
+            assert look(flow.rule(), flow.home).notices == ()
+        with pytest.raises(RunFailed, match=r"cannot be removed; the log is whole\..*by hand\. Then retry"):
+            damages.restore_log(root)
+    check(flow.rule(), flow.home)
+    assert not (root / HELD).exists() and look(flow.rule(), flow.home).notices == ()
+
+
+def test_a_log_that_cannot_be_put_back_stops_a_run_with_the_way_on(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    head, root = cut(flow)
+    monkeypatch.setattr(damages, "link", refuses)
+    with pytest.raises(RunFailed, match=f"{HELD} cannot be put back into the table's log: Permission denied"):
+        restore_logs(flow.place, id_of(flow), head)
+    assert (root / HELD).exists()
+
+
+def test_the_copy_of_a_log_that_is_gone_stays(flow: Flow) -> None:
+    head, root = cut(flow)
+    shutil.rmtree(root / "_delta_log")
+    restore_logs(flow.place, id_of(flow), head)
+    assert (root / HELD).exists()
 
 
 def test_a_checkpoint_that_lacks_a_part_stands_for_nothing(flow: Flow) -> None:

@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.connectors.delta.sink import delta_sinks
 from floodmark.connectors.places import text_now
-from floodmark.connectors.preflight import repair_sinks
+from floodmark.connectors.preflight import repair_sinks, restore_logs
 from floodmark.core.lifecycle.abandoning import Net, SinkState, Undo, before_undo, is_first, is_of, undoing
 from floodmark.core.lifecycle.life import check_living
 from floodmark.core.protocol.places import PREFIX, name_at
@@ -39,6 +39,7 @@ def check_before(rule: Rule, root: Path) -> None:
     ledger = LedgerReader.load(home.ledger)
     check_living(ledger.head if ledger else None, rule.rule)
     if ledger is not None and ledger.head is not None and holder_pid(home.lock) is None:
+        restore_logs(home, ledger.id, ledger.head)
         repair_sinks(ledger.id, ledger.head)
 
 

@@ -110,7 +110,7 @@ def restore_logs(home: Home, ledger: str, head: Head) -> None:
     if held:
         with suppress(Busy), locking.held(home.lock, "restore-logs"):
             for root in held:
-                tables.restore_own_log(root, ledger)
+                tables.restore_own_log(root, ledger, must_go=False)
 
 
 def repair_sinks(ledger: str, head: Head) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.delta.lookups import changed_since
@@ -12,12 +13,13 @@ from floodmark.connectors.planning.rewrites import watermark_due
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.lifecycle.life import retired_at
 from floodmark.core.lifecycle.zones import micros_of, zoned
-from floodmark.core.protocol.places import moves
+from floodmark.core.protocol.places import moves, places_of
 from floodmark.core.protocol.records.rows import Intent
 from floodmark.core.protocol.recovery import Gate, at_the_gate, check_unfailed
 from floodmark.core.protocol.ticks import tick_target
 from floodmark.core.text.addresses import identity
 from floodmark.errors import NotThereYet, RunFailed
+from floodmark.ledger.delta.damage import held_text, is_held
 from floodmark.ledger.holder import holder_pid
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
@@ -25,7 +27,6 @@ from floodmark.ledger.ledger import LedgerReader
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
-    from pathlib import Path
 
     from floodmark.connectors.ports.source import Source
     from floodmark.core.protocol.records.head import Head
@@ -65,7 +66,7 @@ def look(rule: Rule, root: Path, close_until: datetime | None = None) -> News:
     seen = _ends(opened, lines, head)
     why = _why(rule, home, ledger) or _tick(rule, head, close_until)
     backlog = _backlog(rule, home, head) if why else 0
-    notices = tuple(one for name, line in lines.items() for one in opened[name].notices(line))
+    notices = tuple(one for name, line in lines.items() for one in opened[name].notices(line)) + _left(home, head)
     return News(why, head.epoch if head else 0, seen, backlog, head.seq if head else 0, None, notices)
 
 
@@ -74,6 +75,13 @@ def _lines(rule: Rule, head: Head | None) -> dict[str, str]:
     if head is None or head.seal is not None or rule.rebuild:
         return {}
     return {name: line for name, line in head.lines.items() if name in rule.streams}
+
+
+def _left(home: Home, head: Head | None) -> tuple[str, ...]:
+    """Copies of logs in the sinks' folders that nobody works on, and that could not be removed before."""
+    if head is None or holder_pid(home.lock) is not None:
+        return ()
+    return tuple(held_text(root) for root in map(Path, places_of(head).values()) if is_held(root))
 
 
 def _ends(opened: Mapping[str, Source], lines: Mapping[str, str], head: Head | None) -> dict[str, str]:

@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import unquote
 from uuid import uuid4
 
+from floodmark.errors import RunFailed
 from floodmark.ledger.delta.hadoopsums import fits
 
 HELD = "_floodmark_log"  # a folder of the table, for the log's files while files are joined; readers pass over it
@@ -322,16 +323,39 @@ def drop_checksums(address: str) -> list[str]:
     return dropped
 
 
-def restore_log(root: Path) -> None:
-    """Put back held files that the log lacks, unless another log is there by now."""
-    held, log = root / HELD, root / "_delta_log"
-    if not is_held(root):
+def restore_log(root: Path, must_go: bool = True) -> None:
+    """Put back held files that the log lacks, unless another log is there by now; then remove those held.
+
+    must_go: raise RunFailed also if the log is whole, and the folder cannot be removed.
+    """
+    if not is_held(root) or not (root / "_delta_log").is_dir():
         return
-    if _is_continued(held, log):
-        for file in held.iterdir():
-            if file.suffix != PART and not (log / file.name).exists():
-                link(file, log / file.name)
-    shutil.rmtree(held)
+    try:
+        _put_back(root / HELD, root / "_delta_log")
+    except OSError as fault:
+        problem = f"log entries in {root / HELD} cannot be put back into the table's log"
+        raise RunFailed(f"{problem}: {fault.strerror or fault}. Give the right to both, then retry") from fault
+    try:
+        shutil.rmtree(root / HELD)
+    except OSError as fault:
+        if must_go:
+            raise RunFailed(f"{held_text(root)}. Then retry") from fault
+
+
+def held_text(root: Path) -> str:
+    """What to do about files of the log that stay."""
+    return (
+        f"{root / HELD}, a copy of the table's log from an upkeep that was killed, cannot be removed; the log is "
+        "whole. Give the right to the folder, or remove it by hand"
+    )
+
+
+def _put_back(held: Path, log: Path) -> None:
+    if not _is_continued(held, log):
+        return
+    for file in held.iterdir():
+        if file.suffix != PART and not (log / file.name).exists():
+            link(file, log / file.name)
 
 
 def is_held(root: Path) -> bool:

@@ -179,11 +179,11 @@ def owner_of(table: DeltaTable) -> str | None:
     return table.metadata().configuration.get(OWNER)
 
 
-def restore_own_log(root: Path, ledger: str) -> None:
+def restore_own_log(root: Path, ledger: str, must_go: bool = True) -> None:
     """Put back log entries of a sink that a killed upkeep has left out, if the table is this ledger's: the upkeep of
-    another one may be at work on it."""
+    another one may be at work on it. must_go: as for `restore_log`."""
     if is_held(root) and _is_own(root, ledger):
-        restore_log(root)
+        restore_log(root, must_go)
 
 
 def _is_own(root: Path, ledger: str) -> bool:

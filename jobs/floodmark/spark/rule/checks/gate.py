@@ -24,7 +24,7 @@ def check(head: Head, ledger: str, known: Sequence[Site]) -> None:
     """
     own = [site for site in known if site.role != "sink"]  # sinks were looked after before Spark started
     for site in own:
-        restore_log(Path(site.address))
+        restore_log(Path(site.address), must_go=False)
         repair_log(site.address, head.commits.get(site.name, 0))
     for site in known:
         _refuse(site, site.writer.faults())
