@@ -20,13 +20,16 @@ from deltalake.exceptions import DeltaError
 from support.damaging import damage
 from test_ledger import commit, first, intent
 
+from floodmark.connectors.delta import lookups
+from floodmark.connectors.delta.lookups import LookupTable
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.source import DeltaSource
 from floodmark.core.protocol.recovery import check_tables
+from floodmark.core.rules.model import Lookup
 from floodmark.core.rules.rule import Stream
 from floodmark.errors import HistoryGone, LedgerBroken, RunFailed, TableBroken
 from floodmark.ledger.delta import datafiles, syncing, tablelog, tables
-from floodmark.ledger.delta.damage import log_faults, rename_torn_entries
+from floodmark.ledger.delta.damage import log_faults, rename_torn_entries, unreadable_checkpoint, why_unreadable
 from floodmark.ledger.delta.hadoopsums import fits, sums_of
 from floodmark.ledger.delta.storefaults import cannot_take, damaged, of_client, passing
 from floodmark.ledger.ledger import Ledger, LedgerReader
@@ -142,6 +145,36 @@ def test_an_entry_that_cannot_be_read_now_is_not_gone(
     monkeypatch.setattr(Path, "read_bytes", fails)
     with pytest.raises(RunFailed, match=r"the table cannot be read now: .*; fix the disk or the store, then retry"):
         ask(table)
+
+
+@pytest.mark.parametrize("number", FAILING)
+def test_a_checkpoint_that_cannot_be_read_now_is_not_told_as_damaged(
+    table: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(file: Path) -> None:
+        raise OSError(number, os.strerror(number), str(file))
+
+    DeltaTable(table).create_checkpoint()
+    newest = DeltaTable(table).version()
+    assert unreadable_checkpoint(table, newest) is None
+    monkeypatch.setattr(pq, "ParquetFile", fails)
+    for ask in (lambda: unreadable_checkpoint(table, newest), lambda: why_unreadable(table)):
+        with pytest.raises(RunFailed, match=r"parquet cannot be read now: .*; fix the disk or the store, then retry"):
+            ask()
+
+
+def test_a_version_of_a_lookup_that_cannot_be_read_now_is_not_gone(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lookup = LookupTable("zones", Lookup(kind="delta", address=table))
+    lookup.check_readable(0)
+    with pytest.raises(HistoryGone, match="version 9 is no longer in its log"):
+        lookup.check_readable(9)
+
+    def fails(*_: object, **__: object) -> None:
+        raise DeltaError("Generic LocalFileSystem error: Too many open files (os error 24)")
+
+    monkeypatch.setattr(lookups, "DeltaTable", fails)
+    with pytest.raises(RunFailed, match="the table cannot be read now"):
+        lookup.check_readable(0)
 
 
 def test_an_older_version_that_cannot_be_read_now_is_not_gone() -> None:

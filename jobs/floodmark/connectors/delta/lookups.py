@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -64,10 +63,12 @@ class LookupTable:
             )
 
     def check_readable(self, version: int) -> None:
-        """Raise HistoryGone unless a version's log and files are there."""
-        fault = f"version {version} is no longer in its log"
-        with suppress(OSError, DeltaError):
+        """Raise HistoryGone unless a version's log and files are there, RunFailed if the disk or the store fails."""
+        try:
             fault = next(file_faults(DeltaTable(self.address, version=version)), "")
+        except (OSError, DeltaError) as failed:
+            tables.check_gone(self.address, failed)
+            fault = f"version {version} is no longer in its log"
         if fault:
             raise self._gone(f"expected version {version}, which epochs have read, but {fault}: restore it")
 

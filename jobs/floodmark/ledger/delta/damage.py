@@ -6,6 +6,7 @@ them: a damaged one of these can be removed if the entries exist.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -32,6 +33,7 @@ _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _SUMS = re.compile(r"\.(\d{20})\.json\.crc")
 HINT = "_last_checkpoint"
 PARQUET_END = b"PAR1"
+ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)  # other errors of the system may pass; corrupt content has none
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,9 @@ def _is_rows(file: Path) -> bool:
 
     try:
         pq.ParquetFile(file).read()
-    except (OSError, ValueError, pa.ArrowException):  # a UnicodeDecodeError is a ValueError
+    except (OSError, ValueError, pa.ArrowException) as fault:  # a UnicodeDecodeError is a ValueError
+        if isinstance(fault, OSError) and fault.errno not in (None, *ABSENT):
+            raise RunFailed(f"{file} cannot be read now: {fault}; fix the disk or the store, then retry") from fault
         return False
     return True
 
