@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from support.aged import age
 from support.crash import crash_at
@@ -30,7 +31,7 @@ from floodmark.core.protocol.crashpoints import LANDING_POINTS
 from floodmark.core.rules import kinds
 from floodmark.core.rules.rule import EpochLimits
 from floodmark.core.text.ddl import columns_of
-from floodmark.errors import HistoryGone, InputFault, WrongColumn
+from floodmark.errors import HistoryGone, InputFault, RuleChanged, WrongColumn
 from floodmark.spark.look.ahead import look_ahead
 from floodmark.spark.rule import landing
 from floodmark.spark.rule.forgetting import rehearse
@@ -285,6 +286,39 @@ def test_a_column_that_comes_is_null_in_rows_that_wait(spark: SparkSession, plac
     assert report.landed == [] and len(report.epochs) == 1
     assert [(row["n"], row["w"]) for row in rows_of(flow.sink()) if row["n"] == 2] == [(2, None)]
     proven(flow)
+
+
+def columns_landed(flow: Flow) -> set[str]:
+    return {field.name for field in DeltaTable(flow.place.landing("events")).schema().fields}
+
+
+def test_a_column_that_no_row_has_brought_may_go_again(spark: SparkSession, place: Path) -> None:
+    flow = of_files(place)
+    add(flow, 0, 2)
+    run(spark, flow)
+    flow.stream["files"]["schema"] = f"{COLUMNS}, w INT"
+    reset(spark, flow)
+    assert "w" not in columns_landed(flow), "nothing reads it"
+    flow.sql = "SELECT n, w FROM events"
+    reset(spark, flow)
+    assert "w" in columns_landed(flow)
+    flow.stream["files"]["schema"], flow.sql = COLUMNS, "SELECT n FROM events"
+    reset(spark, flow)
+    add(flow, 2, 3)
+    run(spark, flow)
+    assert landed(flow) == numbers(flow) == [0, 1, 2]
+    proven(flow)
+
+
+def test_an_edit_that_is_refused_adds_no_column_to_a_landing(spark: SparkSession, place: Path) -> None:
+    flow = of_files(place)
+    add(flow, 0, 2)
+    assert crash(spark, flow, "intent.after")
+    flow.stream["files"]["schema"] = f"{COLUMNS}, wrng INT"
+    add(flow, 2, 3)
+    with pytest.raises(RuleChanged):
+        run(spark, flow)
+    assert "wrng" not in columns_landed(flow) and landed(flow) == [0, 1]
 
 
 def test_a_reset_reads_columns_that_the_rule_has_declared_since(spark: SparkSession, place: Path) -> None:

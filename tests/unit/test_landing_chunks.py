@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.connectors.backlog import landings
+from floodmark.connectors.columns import named, needed
 from floodmark.connectors.delta import landed
 from floodmark.connectors.delta.landed import KIND, START, Landed
 from floodmark.connectors.delta.offsets import DeltaOffset
@@ -46,7 +47,7 @@ from floodmark.ledger.delta import tables
 from floodmark.ledger.landings import app_of, cut, cut_app, due_cut
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.rule import landing
-from floodmark.spark.rule.landing import MOST, chunk_limits
+from floodmark.spark.rule.landing import MOST, Which, _read, chunk_limits
 from floodmark.views.needs import needs_of
 
 RULE = """\
@@ -560,6 +561,27 @@ def test_sql_may_read_a_column_that_the_landing_is_about_to_gain(place: Path) ->
         check_sql_columns(flow.rule(), flow.place)
     DeltaTable(flow.source).alter.add_columns([Field("w", "integer", nullable=True)])
     check_sql_columns(flow.rule(), flow.place)
+
+
+@pytest.mark.parametrize(
+    ("sql", "which", "found"),
+    [
+        ("SELECT n FROM events", named, ["at", "n", MALFORMED]),
+        ("SELECT N, w AS x FROM events", named, ["at", "n", "w", MALFORMED]),
+        ("SELECT * FROM events", named, ["at", MALFORMED]),
+        ("SELECT * FROM events", needed, ["at", "n", "w", MALFORMED]),
+    ],
+)
+def test_without_rows_a_landing_gains_only_columns_that_the_rule_reads(
+    place: Path, sql: str, which: Which, found: list[str]
+) -> None:
+    flow = reading(place, 3, landing=True)
+    flow.sql = sql
+    types = StructType()
+    for name, kind in {"at": "timestamp", "n": "long", "w": "integer", MALFORMED: "string"}.items():
+        types.add(name, kind)
+    source = SimpleNamespace(typed=lambda _: SimpleNamespace(schema=types))
+    assert _read(flow.rule(), "events", source, None, which).names == found  # type: ignore[arg-type]
 
 
 def test_upkeep_of_a_sink_keeps_nothing_for_a_landing_of_another_kind(place: Path) -> None:

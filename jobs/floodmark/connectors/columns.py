@@ -30,9 +30,12 @@ MAKES_TIME = {
 
 def needed(rule: Rule, name: str, found: Mapping[str, str]) -> list[str]:
     """Columns of stream `name` that the rule reads, in the table's order. `found`: the table's columns."""
+    return list(found) if rule.query.star else named(rule, name, found)
+
+
+def named(rule: Rule, name: str, found: Mapping[str, str]) -> list[str]:
+    """The same without columns that only a `*` reads."""
     stream = rule.streams[name]
-    if rule.query.star:
-        return list(found)
     words = set(rule.query.identifiers) | _words(stream.where)
     if stream.event_time:
         words |= _words(stream.event_time.expr or stream.event_time.name)

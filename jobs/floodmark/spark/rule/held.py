@@ -214,6 +214,8 @@ class HeldRule:
         self._report.landed += landing.land(self._root, self._rule, self._home, self.head, self.drainer.tell)
 
     def _plan_new(self) -> None:
+        if not self._rule.rebuild:  # an edit that is refused leaves no columns in a landing
+            check_same_sinks(self.head, self._rule, self._ledger.id)
         self._land()
         if self._rule.rebuild:
             if rebuild_due(self._rule, self._home, self._ledger) or self.drainer.closes:

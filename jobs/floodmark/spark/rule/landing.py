@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
+from floodmark.connectors.columns import named, needed, with_checked_columns
 from floodmark.connectors.delta.landed import KIND, START, Landed
 from floodmark.connectors.planning.epochends import steps
 from floodmark.connectors.ports.registry import sources
@@ -41,6 +42,7 @@ from floodmark.spark.write.appending import Appending
 MOST = EpochLimits(max_files=1_000, max_bytes=1 << 30, max_rows=500_000)  # of one copy, where its source can bound it
 # The log holds the source's offsets, and epochs read it entry by entry: only upkeep removes of it what nobody needs.
 PROPERTIES = {"delta.enableExpiredLogCleanup": "false"}
+Which = Callable[[Rule, str, Mapping[str, str]], list[str]]  # columns of a stream, among those that are there
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class LandedReport:
 
 def prepare(session: SparkSession, rule: Rule, home: Home, ledger: str) -> None:
     """Create the landings that are not there, for a generation that begins. What is there stays, with its rows, and
-    gains the columns that its source has gained."""
+    gains the columns that its source has gained and that the rule reads."""
     for name, source in _landed(rule, home):
         table, kind = source.landing(), source.stream_of.kind
         if table is None:
@@ -70,7 +72,8 @@ def prepare(session: SparkSession, rule: Rule, home: Home, ledger: str) -> None:
                 about(f"stream {name}", source.address, f"expected a landing of ledger {ledger}, found another's")
             )
         else:
-            _gain(session, source.address, layouts.schema_of(source.address), source.inner.typed(session).schema)
+            wanted = _read(rule, name, source.inner, session, needed)
+            _gain(session, source.address, layouts.schema_of(source.address), wanted)
 
 
 def check_columns(session: SparkSession, rule: Rule, home: Home) -> None:
@@ -78,7 +81,7 @@ def check_columns(session: SparkSession, rule: Rule, home: Home) -> None:
     for name, source in _landed(rule, home):
         if source.landing() is not None:
             there = layouts.schema_of(source.address)
-            _check_fits(name, source.address, there, source.inner.typed(session).schema)
+            _check_fits(session, name, source.address, there, source.inner.typed(session).schema)
 
 
 def _gain(session: SparkSession, address: str, there: StructType, wanted: StructType) -> StructType:
@@ -91,11 +94,20 @@ def _gain(session: SparkSession, address: str, there: StructType, wanted: Struct
     return layouts.schema_of(address)
 
 
-def _check_fits(name: str, address: str, there: StructType, wanted: StructType) -> None:
+def _read(rule: Rule, name: str, source: Source, session: SparkSession, which: Which) -> StructType:
+    """The columns of a source that the rule reads. A column that no row has brought may be a mistake, and a landing
+    never loses one."""
+    columns = source.typed(session).schema
+    types = {one.name: one.dataType.simpleString() for one in columns}
+    read = {*with_checked_columns(rule, name, which(rule, name, types), types), MALFORMED}
+    return StructType([one for one in columns if one.name in read])
+
+
+def _check_fits(session: SparkSession, name: str, address: str, there: StructType, wanted: StructType) -> None:
     given = {one.lower() for one in wanted.names}
     wrong = [f"{path}: landed as {known}, found {now}" for path, known, now in wrong_types(there, wanted)]
     lacking = (one for one in there.names if one.lower() not in given and one != MALFORMED)
-    wrong += [f"{one}: landed, found none" for one in lacking]
+    wrong += [f"{one}: landed, found none" for one in lacking if _has_values(session, address, one)]
     if wrong:
         raise WrongColumn(
             about(
@@ -106,6 +118,12 @@ def _check_fits(name: str, address: str, there: StructType, wanted: StructType) 
                 "the home, and start over with `floodmark reset`",
             )
         )
+
+
+def _has_values(session: SparkSession, address: str, column: str) -> bool:
+    """Whether any landed row has a value there. Files whose statistics deny it are not read."""
+    rows = session.read.format("delta").load(address)
+    return not rows.where(F.col(quoted(column)).isNotNull()).isEmpty()
 
 
 def land(
@@ -147,8 +165,8 @@ class _Copying:
         with self._source.of_source():
             ends = steps(self._inner, newest.end, limits)
             if len(ends) == 1:  # no copy brings the columns that the SQL may read of rows that wait
-                there = layouts.schema_of(self._address)
-                _gain(self._session, self._address, there, self._inner.typed(self._session).schema)
+                wanted = _read(self._rule, self._name, self._inner, self._session, named)
+                _gain(self._session, self._address, layouts.schema_of(self._address), wanted)
         for number, (since, end) in enumerate(pairwise(ends), newest.number + 1):
             yield self._copy(number, since, end)
 
@@ -197,7 +215,7 @@ class _Copying:
         with self._source.of_source():
             frame = self._inner.frame(self._session, since, end)
         landed = layouts.schema_of(self._address)
-        _check_fits(self._name, self._address, landed, frame.schema)
+        _check_fits(self._session, self._name, self._address, landed, frame.schema)
         columns = _gain(self._session, self._address, landed, frame.schema)
         there = {name.lower() for name in frame.columns}
         found = {
