@@ -382,6 +382,8 @@ def test_rows_that_are_gone_from_a_server_without_counts_stop_the_rule(server: S
             source.frame(None, end, more)
     finally:
         server.run("ALTER DATABASE postgres RESET track_counts")
+    with pytest.raises(RunFailed, match="found that 1 are gone, and that the server has not counted yet"):
+        source_of(place, table, by="snapshots").frame(None, end, more)
 
 
 def test_a_database_that_checks_no_encoding_gives_its_other_rows(server: Server) -> None:

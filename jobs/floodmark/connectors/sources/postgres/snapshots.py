@@ -155,7 +155,7 @@ class SnapshotsSource(TableSource, Stepped):
         """Before rows are read: an update whose new row is among them took an old one away, by then."""
         is_checked = read.rows is None or read.is_counted_anew(now) or read.may_be_updated(now)
         lacks = 0 if is_checked else read.lacks(now, self._counted(asked, of, read))
-        if lacks and not asked.execute(_COUNTS).fetchone():
+        if lacks and asked.execute(_COUNTS).fetchone() is None:  # a row without columns is false
             raise HistoryGone(
                 f"{self._about}: table {of.title}: expected the {read.rows} rows that were read before, found that "
                 f"{lacks} are gone, and that the server counts no updates and deletes: it is a standby, or "
