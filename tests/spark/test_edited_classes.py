@@ -12,6 +12,7 @@ from support.running import backfill_all, run
 
 from floodmark.audit.certificate import audit
 from floodmark.errors import ProcessFault
+from floodmark.spark.rule import evolution
 from floodmark.spark.rule.forgetting import forget
 
 CLASS = """
@@ -35,8 +36,9 @@ TIMER = """
 """
 
 
-def text(ttl: str = "1 minute", body: str = "pass", more: str = "", timer: str = "") -> str:
-    return CLASS % {"ttl": ttl, "body": body, "more": more} + timer
+def text(ttl: str = "1 minute", body: str = "pass", more: str = "", timer: str = "", name: str = "s") -> str:
+    found = CLASS % {"ttl": ttl, "body": body, "more": more} + timer
+    return found.replace('"s"', f'"{name}"')
 
 
 def begun(place: Path, spark: SparkSession, **how: str) -> Flow:
@@ -63,6 +65,23 @@ def test_values_that_have_expired_do_not_come_back_with_a_longer_lifetime(spark:
     flow = begun(place, spark)
     goes_on(spark, flow, 310, 400, ttl="1 hour")
     assert results(flow) == [("a", 2), ("a", 2), ("b", 2), ("b", 2)]
+
+
+def test_nor_do_they_if_the_state_was_dropped_in_between(spark: SparkSession, place: Path) -> None:
+    flow = begun(place, spark)
+    goes_on(spark, flow, 310, 400, name="other", ttl="1 hour")
+    assert rows_of(flow.place.state(1, "s")) == [], "the lifetimes were over"
+    goes_on(spark, flow, 410, 500, ttl="1 hour")
+    assert results(flow) == [("a", 2), ("a", 2), ("a", 3), ("a", 5), ("b", 2), ("b", 2)]
+
+
+def test_a_value_whose_newest_state_is_over_is_replaced_by_no_older_one(spark: SparkSession) -> None:
+    rows = [("old", 5, 1), ("old", 1, 2), ("fresh", 1, 1), ("fresh", 5, 2), ("deleted", 1, 1), ("deleted", None, 2),
+            ("lost", 1, 1), ("lost", 5, 3), (None, 1, 1)]  # fmt: skip
+    frame = spark.createDataFrame(rows, "k STRING, _at INT, _epoch LONG")
+    over = evolution._over("coalesce(_at <= 2, false)", ["k"], (3,))
+    kept = frame.selectExpr("k", f"{over} AS gone").where("NOT gone").distinct().collect()
+    assert {row["k"] for row in kept} == {"fresh", "deleted"}
 
 
 def test_timers_of_before_a_class_without_them_do_not_fire(spark: SparkSession, place: Path) -> None:

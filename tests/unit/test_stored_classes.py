@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from floodmark.core.rules.rule import Rule
 from floodmark.core.text.durations import parse_duration
 from floodmark.errors import RuleChanged
 from floodmark.spark.rule import evolution
+from floodmark.spark.write.sites import Site
 
 CLASS = """
 class T:
@@ -142,3 +144,24 @@ def test_timers_go_where_the_class_before_had_no_method_for_them() -> None:
     assert gone("timers", ("", False), ("", True)) == "true"
     assert gone("clock_timers", ("", True), ("", True)) == "true"
     assert gone("timers", ("", True), ("", True)) is None
+
+
+def test_values_of_a_dropped_state_go_by_the_lifetime_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evolution.tables, "open_table", lambda at: None if at.endswith("never") else object())
+    known = Site("state/events", "state", "/home/rule/state/g1/events", "app")
+    found: Any = SimpleNamespace(state={"events": known, "s": known})
+    plan: Any = SimpleNamespace(rule=SimpleNamespace(process=SimpleNamespace(state={"s": "n INT"}, ttl_us={})))
+    head: Any = SimpleNamespace(process=SimpleNamespace(state={"s": "n INT", "gone": "n INT", "never": "n INT"}))
+    dropped = list(evolution._dropped(plan, found, head))
+    assert dropped == [("gone", replace(known, name="state/gone", address="/home/rule/state/g1/gone"))]
+    plan.rule.process = None
+    assert list(evolution._dropped(plan, found, head)) == []
+
+
+def test_a_value_is_gone_if_the_newest_one_is() -> None:
+    """Whatever lost epochs have stored of it."""
+    plan: Any = SimpleNamespace(rule=SimpleNamespace(process=SimpleNamespace(key=("k",))))
+    assert evolution._names_of(plan, "s", ["K", "name", "_at"]) == ["K"]
+    names = evolution._names_of(plan, "counters", ["K", "name", "value", "_at"])
+    assert evolution._over("over", names, ()) == "coalesce(max_by(over, _epoch) OVER (PARTITION BY `K`, `name`), false)"
+    assert "max_by(over, CASE WHEN _epoch NOT IN (3, 5) THEN _epoch END)" in evolution._over("over", names, (3, 5))

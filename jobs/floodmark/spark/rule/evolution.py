@@ -8,11 +8,14 @@ nothing to do.
 The class of the newest committed epoch may come back: an epoch with the edited one may fail, or be abandoned. So what
 it has stored stays until an epoch of the edited class is committed, or a backfill of everything has written the state
 by that. What that class could not see any more goes at once: values whose lifetime is over, timers without a method.
+Of a state that the edited class drops, too: a later class may declare it again, with another lifetime.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
@@ -20,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from floodmark.core.lifecycle.changes import misfits
 from floodmark.core.process.context import CLOCK_TIMERS, TIMERS
+from floodmark.core.process.declaration import OWN_TABLES
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.core.text.ddl import Type, columns_of
@@ -33,6 +37,8 @@ from floodmark.spark.write import layouts, tablesink
 from floodmark.spark.write.sites import Site
 from floodmark.spark.write.staterewrites import StateRewrite
 
+GONE = "_floodmark_gone"  # whether a value was not seen any more
+
 
 def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -> bool:
     """Adapt the state tables of a process rule to what its class declares now. Whether columns of the class before it
@@ -45,7 +51,19 @@ def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -
         _remove_gone(session, plan, name, site, ledger.begun)
         if process and name in process.state:
             keeps |= _fit(session, plan, name, site, ledger.begun)
+    for name, site in _dropped(plan, found, ledger.begun):
+        _remove_gone(session, plan, name, site, ledger.begun)
     return keeps
+
+
+def _dropped(plan: Plan, found: Sites, head: Head) -> Iterator[tuple[str, Site]]:
+    """The states that the class before an edit has, and the edited one lacks. No later class knows their lifetime."""
+    process, known = plan.rule.process, next(iter(found.state.values()), None)
+    for name in head.process.state if process and known and head.process else ():
+        if process and known and name not in process.state:
+            address = str(Path(known.address).with_name(name))
+            if tables.open_table(address) is not None:
+                yield name, replace(known, name=f"state/{name}", address=address)
 
 
 def fit_quarantine(session: SparkSession, plan: Plan, found: Sites, open_epoch: int | None = None) -> None:
@@ -97,9 +115,33 @@ def _fit(session: SparkSession, plan: Plan, name: str, site: Site, head: Head) -
 
 def _remove_gone(session: SparkSession, plan: Plan, name: str, site: Site, head: Head) -> None:
     gone = _gone(plan, name, head)
-    if gone is not None and _rows_of(session, site).where(gone).limit(1).count():
+    if gone is None:
+        return
+    rows = _rows_of(session, site)
+    over = _over(gone, _names_of(plan, name, rows.columns), head.lost)
+    if rows.where(gone).limit(1).count() and _marked(rows, over).where(GONE).limit(1).count():
         rewrite = StateRewrite(session, site, head.epoch)  # before the rows are read that it leaves
-        rewrite.finish(_rows_of(session, site).where(f"NOT {gone}"), head.epoch + 1)
+        rewrite.finish(_marked(_rows_of(session, site), over).where(f"NOT {GONE}").drop(GONE), head.epoch + 1)
+
+
+def _marked(rows: DataFrame, over: str) -> DataFrame:
+    return rows.withColumn(GONE, F.expr(over))
+
+
+def _over(gone: str, names: Sequence[str], lost: Collection[int]) -> str:
+    """SQL: whether the newest value that a row's key and name have is gone. An older one would come back without it.
+
+    At qos 0, epochs may store times that are not in order: a timer that was due in a lost epoch fires later.
+    """
+    seen = f"CASE WHEN _epoch NOT IN ({', '.join(map(str, lost))}) THEN _epoch END" if lost else "_epoch"
+    return f"coalesce(max_by({gone}, {seen}) OVER (PARTITION BY {', '.join(map(quoted, names))}), false)"
+
+
+def _names_of(plan: Plan, table: str, columns: Sequence[str]) -> list[str]:
+    """The columns that identify a value in a state table."""
+    assert plan.rule.process is not None
+    key = {name.lower() for name in plan.rule.process.key} | ({"name"} if table in OWN_TABLES else set())
+    return [name for name in columns if name.lower() in key]
 
 
 def _gone(plan: Plan, name: str, head: Head) -> str | None:
