@@ -110,7 +110,8 @@ def test_every_rule_has_the_form(rules: Path) -> None:
         "operation": "run", "from": None, "to": None, "all": False, "lookups": None,
         "where": None, "stream": None, "set": [],
         "confirm": None,
-        "keep_output": False, "dry_run": False, "skip": False, "table": None, "rename_to": None, "as_is": False,
+        "keep_output": False, "dry_run": False, "skip": False, "streams": [],
+        "table": None, "rename_to": None, "as_is": False,
         "drop": None, "leave_others": False,
     }  # fmt: skip
     operations = ["run", "backfill", "correct", "replay dead rows", "recheck", "abandon", "reset"]
@@ -153,7 +154,7 @@ FILLED = {
     "from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z", "all": True, "lookups": "then",
     "where": "n = 1", "stream": "events", "set": ["n=1"],
     "keep_output": True, "table": "lake/t", "rename_to": "two", "as_is": True, "drop": "all", "leave_others": True,
-    "skip": True,
+    "skip": True, "streams": ["events"],
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Deferred, LookedUp, Rewrite, Rewritten
 from floodmark.core.rules.rule import Lookup, Rule, load_rule
+from floodmark.errors import Refused
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.pages.epochrows import epoch_page
@@ -275,12 +276,27 @@ def test_a_correction_that_others_began_is_no_answer_while_another_rewrite_is_le
     ledger.defer(Deferred(entry=ledger.begun.entry.text(), rewrites={"events": one}))
     rewrites = {"events": Rewritten(**one.model_dump(), left=Digest(), came=Digest())}
     done_by(rule, place / "home", START, START + HOUR, "b1.try1", begun_by="monday.try1", rewrites=rewrites)
-    asked = Correct(skip=False)
+    asked = Correct(skip=False, streams=())
     assert asked.done(rule, Tries("b1")) == "correction 1 is committed"
     left = Ledger.open(Home(place / "home", rule.rule).ledger, "monday")
     left.defer(Deferred(entry=left.begun.entry.text(), rewrites={"events": one}))
     assert asked.done(rule, Tries("b1")) is None
     assert asked.done(rule, Tries("monday")) == "correction 1 is committed", "another run has finished what it began"
+
+
+def test_a_skip_is_previewed_by_stream_as_the_command_does_it(rule: Rule, place: Path) -> None:
+    ledger = Ledger.open(Home(place / "home", rule.rule).ledger, "monday")
+    line = ledger.begun.lines["events"]
+    one = Rewrite(since=line, upto=line, commits=("version 1 (DELETE)",))
+    ledger.defer(Deferred(entry=ledger.begun.entry.text(), rewrites={"events": one}))
+    for streams in ((), ("events",)):
+        asked = Correct(skip=True, streams=streams)
+        assert asked.preview(rule) == "stream events: the correction of version 1 (DELETE) will be given up"
+        assert asked.arguments() == ["--yes", "--skip", *(f"--stream={name}" for name in streams)]
+    with pytest.raises(Refused, match="--stream others: expected a stream with commits that remove or change rows"):
+        Correct(skip=True, streams=("others",)).preview(rule)
+    with pytest.raises(Refused, match="streams: expected none without `skip`"):
+        Correct(skip=False, streams=("events",)).preview(rule)
 
 
 def test_where_no_window_starts_it_is_skipped_and_what_is_not_final_is_refused(rule: Rule, fake_path: Path) -> None:

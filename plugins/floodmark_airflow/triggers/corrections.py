@@ -8,15 +8,25 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from floodmark_airflow.triggers.fields import Flag, asks
+from floodmark.errors import Refused
+from floodmark_airflow.triggers.fields import Flag, Texts, asks
 from floodmark_airflow.triggers.operations import Operation, head_of, home_of, ledger_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
     from floodmark_airflow.tries import Tries
 
 KINDS = ("backfill", "backfilled", "intent", "life")  # of rows that tell what a correction's run did
+
+
+class Streams(Texts):
+    """Names of streams; the command takes each with `--stream`."""
+
+    def words(self, value: tuple[str, ...]) -> list[str]:
+        return [f"--stream={one}" for one in value]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +36,7 @@ class Correct(Operation):
     name: ClassVar = "correct"
     about: ClassVar = "recompute what a DELETE, UPDATE or overwrite of a source changes, or pass it over"
     skip: bool = asks(Flag("skip", "pass the commits over: neither what they remove nor what they add counts"))
+    streams: tuple[str, ...] = asks(Streams("streams", "with `skip`, act on these streams alone; by default, on all"))
 
     def preview(self, rule: Rule) -> str:
         from floodmark.connectors.planning.rewrites import answered
@@ -34,9 +45,13 @@ class Correct(Operation):
         found = _unanswered(rule, head)
         if not found:
             raise AirflowSkipException("no row that the rule has read was removed or changed")
-        answered(rule, home_of(rule), head, "skip" if self.skip else "correct")
+        if self.skip:
+            return _skipping(rule, head, self.streams)
+        if self.streams:
+            raise Refused("streams: expected none without `skip`, because each run corrects all streams together")
+        answered(rule, home_of(rule), head, "correct")
         commits = ", ".join(f"{commit} of stream {name}" for name, ones in found.items() for commit in ones)
-        return f"{'passing over' if self.skip else 'correcting after'} {commits}"
+        return f"correcting after {commits}"
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
         """A try may have passed a commit over in the epoch that it then committed, or given its correction up.
@@ -60,6 +75,16 @@ class Correct(Operation):
         if not corrected or (mine.isdisjoint(corrected) and _unanswered(rule, ledger.begun)):
             return None
         return f"correction {corrected[-1]} is committed"
+
+
+def _skipping(rule: Rule, head: Head, streams: Collection[str]) -> str:
+    """What `correct --skip` does to each stream. Raises the error that refuses it."""
+    from floodmark.connectors.planning.rewrites import answered, unread
+    from floodmark.core.lifecycle.corrections import skips
+
+    found = skips(rule, head, unread(rule, home_of(rule), head), streams)
+    answered(rule, home_of(rule), head, "skip", found.over)
+    return "; ".join(found.described())
 
 
 def _unanswered(rule: Rule, head: Head) -> dict[str, list[str]]:
