@@ -259,6 +259,7 @@ def test_edits_that_stored_values_do_not_fit_are_refused(load: Any, edit: tuple[
         check_edit(old, load(edit))
     assert said in str(caught.value)
     assert "floodmark reset alarms" in str(caught.value)
+    assert ("declare a state of another name" in str(caught.value)) == ("changed state" in said)
 
 
 @pytest.mark.parametrize(

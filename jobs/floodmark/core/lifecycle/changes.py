@@ -12,6 +12,11 @@ from floodmark.core.rules.rule import Process, Rule, Sink
 from floodmark.core.text.ddl import Column, columns_of, fits
 from floodmark.errors import RuleChanged, SqlRefused, WrongColumn
 
+_REDECLARED = (
+    ", declare a state of another name (an empty one can also be dropped from the class, and declared again after an "
+    "epoch without it)"
+)
+
 
 def check_edit(old: Rule, new: Rule) -> None:
     """Raise RuleChanged, naming each field, if `new` does not fit the progress made with `old`.
@@ -32,9 +37,10 @@ def check_state(stored: Process | None, new: Rule) -> None:
 
 def _refuse(new: Rule, broken: Sequence[str]) -> None:
     if broken:
+        declared = "" if not any(one.startswith("state[") for one in broken) else _REDECLARED
         raise RuleChanged(
             f"rule {new.rule}: changed {', '.join(broken)}; the state and sinks of this generation cannot follow. "
-            "Undo the change, or start a new generation from the start of the input with `floodmark reset "
+            f"Undo the change{declared}, or start a new generation from the start of the input with `floodmark reset "
             f"{new.rule}`"
         )
 
