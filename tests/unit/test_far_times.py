@@ -17,6 +17,7 @@ from floodmark.core.lifecycle.zones import far_text, micros_of_text
 from floodmark.core.text.ddl import Type
 from floodmark.ledger.delta.datafiles import query
 from floodmark.reading import rows_of
+from floodmark.spark.fold.process import turns
 from floodmark.views.contents.tablerows import plain
 from floodmark.views.formats import iso
 
@@ -86,3 +87,9 @@ def test_any_error_of_a_case_is_that_cases_failure(monkeypatch: pytest.MonkeyPat
     result = playing.play(cast("Any", None), case, tmp_path)
     assert not result.passed
     assert result.text() == "OverflowError: too far"
+
+
+def test_each_day_that_a_column_can_hold_is_named_in_the_reason_of_a_dead_row() -> None:
+    """A time in microseconds ends with the year 294247."""
+    shown = [turns._shown(pa.array([days], pa.int32()).cast(pa.date32())) for days in (4_000_000, 2**31 - 1, -(2**31))]
+    assert shown == ["+12921-08-18T00:00:00", "+5881580-07-11T00:00:00", "-5877641-06-23T00:00:00"]

@@ -26,6 +26,7 @@ from floodmark.errors import ProcessFault
 SEND = 4096  # output rows and changes that are sent together
 OUTPUT = -1  # marks output rows in column `part`; otherwise `part` is the number of a state table, or
 REJECTED = -2  # this for rejected rows of the first stream, one less for those of the second, …
+DAY = 86_400_000_000  # in microseconds
 NOT_PYTHONS = (OverflowError, ValueError, KeyError)  # raised for a value that Python lacks
 
 
@@ -205,6 +206,8 @@ def _lacking(layout: Layout, batch: pa.RecordBatch, row: int, column: str, probl
 
 def _shown(one: pa.Array) -> str:
     """A value that Python lacks, as text; of one that holds others, its type."""
+    if pa.types.is_date32(one.type):  # Arrow has no time for each of its days
+        return far_text(one.cast(pa.int32())[0].as_py() * DAY)
     if pa.types.is_temporal(one.type):
         return far_text(one.cast(pa.timestamp("us")).cast(pa.int64())[0].as_py())
     return short(one.cast(pa.binary())[0].as_py()) if pa.types.is_string(one.type) else f"a value of type {one.type}"
