@@ -135,4 +135,4 @@ def test_late_rows_that_a_class_would_never_get_are_not_replayed(
         said = f"found 1 of 3 below. .*{reason}.*`--where`, or give them a later event time with `--set`"
         with pytest.raises(Refused, match=said):
             check_not_spent(rule, known, counts)
-    assert bool(late_way(rule, late)) == (process is not None and late > 0)
+    assert bool(late_way(rule, late)) == ("need `--set`" in late_way(rule, late)) == (process is not None and late > 0)

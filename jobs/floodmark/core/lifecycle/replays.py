@@ -86,7 +86,10 @@ def late_way(rule: Rule, late: int) -> str:
     """What is left to do after a replay in which rows of a class are late; empty: nothing."""
     if rule.process is None or not late:
         return ""
-    return f". The class gets the late rows only in a backfill: `floodmark backfill {rule.rule} --all`"
+    return (
+        f". The class gets the late rows only in a backfill: `floodmark backfill {rule.rule} --all`. "
+        "It fails if the class still rejects them: rows with a value that Python lacks need `--set` in their replay"
+    )
 
 
 def check_expression(option: str, sql: str) -> None:

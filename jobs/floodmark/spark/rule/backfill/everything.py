@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.preflight import check_sources
@@ -40,6 +41,7 @@ from floodmark.spark.rule.backfill.rereading import PastRows, restated_rows
 from floodmark.spark.rule.backfill.taking import taken
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.generation import Plan
+from floodmark.spark.session.constants import AS_JSON
 from floodmark.spark.session.jvm import without_rows
 from floodmark.spark.write.replacing import Everything
 
@@ -109,10 +111,10 @@ def computed(
 def _refuse_rejected(plan: Plan, folded: Folded) -> None:
     """Raise InputFault if the rule's class rejects rows: they have been folded, and cannot die any more."""
     for name, rejected in folded.rejected.items():
-        row = rejected.rows.head()
+        row = rejected.rows.select(F.to_json(F.struct("*"), AS_JSON)).head()  # Python may lack its values
         assert row is not None
         raise InputFault(
             f"rule {plan.rule.rule}, stream {name}: its class rejects {rejected.count} rows that were folded before, "
-            f"such as {row.asDict()}; nothing was replaced. Correct these rows in the source, or leave them out by an "
-            "expectation with `on_fail: drop`"
+            f"such as {row[0]}; nothing was replaced. Mend the class, correct these rows in the source, or leave "
+            "them out by an expectation with `on_fail: drop`. Values that Python lacks need `--set` in a replay"
         )
