@@ -16,7 +16,7 @@ from support.flow import STATELESS, Flow, event, rows_of
 from support.running import run
 
 from floodmark.connectors.backlog.news import look
-from floodmark.connectors.delta.rewrites import FEED
+from floodmark.core.sql.tree.names import CHANGE_FEED
 from floodmark.ledger.delta import tables
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -31,7 +31,7 @@ WAYS: dict[str, dict[str, Any]] = {
 def test_a_run_passes_commits_without_new_rows(spark: SparkSession, place: Path, way: str) -> None:
     flow = Flow(place, sinks=1, **{"sql": STATELESS, **WAYS[way]})
     flow.arrive([event(1)])
-    DeltaTable(flow.source).alter.set_table_properties({FEED: "true"})
+    DeltaTable(flow.source).alter.set_table_properties({CHANGE_FEED: "true"})
     flow.arrive([event(2)])
     run(spark, flow)
     DeltaTable(flow.source).optimize.compact()

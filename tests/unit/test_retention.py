@@ -23,13 +23,13 @@ from floodmark.cli.shared.doctorchecks import all_checks
 from floodmark.connectors.backlog.news import look
 from floodmark.connectors.backlog.retention import limits
 from floodmark.connectors.delta.landed import Landed
-from floodmark.connectors.delta.rewrites import FEED
 from floodmark.connectors.planning.epochends import steps
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.lifecycle.retention import FILES, LOG, Limit, retention_us
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit, Counts
 from floodmark.core.rules.rule import EpochLimits
+from floodmark.core.sql.tree.names import CHANGE_FEED
 from floodmark.core.text.durations import DAY, HOUR
 from floodmark.errors import Refused
 from floodmark.ledger.delta import tablelog, tables
@@ -165,7 +165,7 @@ def test_sources_that_spark_does_not_plan_end_behind_old_commits_without_rows(
 ) -> None:
     flow.stream, flow.sql = stream, "SELECT at, k FROM events"
     (source,) = (one.inner if isinstance(one, Landed) else one for one in sources(flow.rule(), flow.place).values())
-    DeltaTable(flow.source).alter.set_table_properties({FEED: "true"})
+    DeltaTable(flow.source).alter.set_table_properties({CHANGE_FEED: "true"})
     since = source.end()
     DeltaTable(flow.source).optimize.compact()
     assert steps(source, since, EpochLimits()) == [since]
