@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,9 +43,9 @@ from floodmark.core.rules.kinds import stream_can
 from floodmark.core.rules.model import Landing
 from floodmark.core.rules.rule import EpochLimits, Rule, Stream, load_rule
 from floodmark.core.rules.sinks.delivery import before_landing, delivery
-from floodmark.errors import Fenced, HistoryGone, RuleChanged, RuleInvalid, SqlRefused
+from floodmark.errors import Fenced, HistoryGone, RuleChanged, RuleInvalid, SqlRefused, WrongColumn
 from floodmark.ledger.delta import tables
-from floodmark.ledger.landings import app_of, cut, cut_app, due_cut
+from floodmark.ledger.landings import FIRST, app_of, cut, cut_app, due_cut
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.rule import landing
 from floodmark.spark.rule.landing import MOST, Which, _read, chunk_limits
@@ -582,6 +583,30 @@ def test_without_rows_a_landing_gains_only_columns_that_the_rule_reads(
         types.add(name, kind)
     source = SimpleNamespace(typed=lambda _: SimpleNamespace(schema=types))
     assert _read(flow.rule(), "events", source, None, which).names == found  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("sql", "cut", "refused"),
+    [
+        ("SELECT n, w FROM events", FIRST, True),
+        ("SELECT n FROM events", FIRST, False),
+        ("SELECT * FROM events", FIRST, False),
+        ("SELECT * FROM events", FIRST + 1, True),
+    ],
+)
+def test_a_column_without_values_may_be_missing_unless_the_rule_reads_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch, sql: str, cut: int, refused: bool
+) -> None:
+    flow = reading(place, 3, landing=True)
+    flow.sql = sql
+    here, there = StructType(), StructType()
+    for name, kind in {"at": "timestamp", "n": "long"}.items():
+        here.add(name, kind)
+        there.add(name, kind)
+    source = SimpleNamespace(address=flow.place.landing("events"), cut=lambda: cut)
+    monkeypatch.setattr(landing, "_has_values", lambda *_: False)
+    with pytest.raises(WrongColumn, match="w: landed, found none") if refused else nullcontext():
+        landing._check_fits(None, flow.rule(), "events", source, there.add("w", "integer"), here)  # type: ignore[arg-type]
 
 
 def test_upkeep_of_a_sink_keeps_nothing_for_a_landing_of_another_kind(place: Path) -> None:

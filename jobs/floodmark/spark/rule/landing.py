@@ -33,6 +33,7 @@ from floodmark.ledger.comparing import check_before_commit
 from floodmark.ledger.delta import tablelog, tables
 from floodmark.ledger.delta.syncing import sync_commit
 from floodmark.ledger.home import Home
+from floodmark.ledger.landings import FIRST
 from floodmark.spark.read.batch import unread
 from floodmark.spark.read.typechanges import gained_fields, wrong_types
 from floodmark.spark.session.session import cores, rule_session
@@ -81,7 +82,7 @@ def check_columns(session: SparkSession, rule: Rule, home: Home) -> None:
     for name, source in _landed(rule, home):
         if source.landing() is not None:
             there = layouts.schema_of(source.address)
-            _check_fits(session, name, source.address, there, source.inner.typed(session).schema)
+            _check_fits(session, rule, name, source, there, source.inner.typed(session).schema)
 
 
 def _gain(session: SparkSession, address: str, there: StructType, wanted: StructType) -> StructType:
@@ -103,16 +104,26 @@ def _read(rule: Rule, name: str, source: Source, session: SparkSession, which: W
     return StructType([one for one in columns if one.name in read])
 
 
-def _check_fits(session: SparkSession, name: str, address: str, there: StructType, wanted: StructType) -> None:
+def _check_fits(
+    session: SparkSession, rule: Rule, name: str, source: Landed, there: StructType, wanted: StructType
+) -> None:
+    """A column that the source has no more may be missing only if no landed row has a value there and the rule does not
+    read it: its rows would have NULL from now on. Upkeep may have removed rows with values."""
     given = {one.lower() for one in wanted.names}
     wrong = [f"{path}: landed as {known}, found {now}" for path, known, now in wrong_types(there, wanted)]
-    lacking = (one for one in there.names if one.lower() not in given and one != MALFORMED)
-    wrong += [f"{one}: landed, found none" for one in lacking if _has_values(session, address, one)]
+    lacking = [one for one in there.names if one.lower() not in given and one != MALFORMED]
+    if lacking:
+        types = {one.name: one.dataType.simpleString() for one in there}
+        which = needed if source.cut() > FIRST else named
+        read = with_checked_columns(rule, name, which(rule, name, types), types)
+        wrong += [
+            f"{one}: landed, found none" for one in lacking if one in read or _has_values(session, source.address, one)
+        ]
     if wrong:
         raise WrongColumn(
             about(
                 f"stream {name}",
-                address,
+                source.address,
                 f"expected the columns of the rows that were landed ({'; '.join(wrong)}). Only columns that are added "
                 "fit a landing. Restore these in the source; or move the folder of the landing, with its rows, out of "
                 "the home, and start over with `floodmark reset`",
@@ -215,7 +226,7 @@ class _Copying:
         with self._source.of_source():
             frame = self._inner.frame(self._session, since, end)
         landed = layouts.schema_of(self._address)
-        _check_fits(self._session, self._name, self._address, landed, frame.schema)
+        _check_fits(self._session, self._rule, self._name, self._source, landed, frame.schema)
         columns = _gain(self._session, self._address, landed, frame.schema)
         there = {name.lower() for name in frame.columns}
         found = {
