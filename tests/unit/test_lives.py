@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -46,6 +47,7 @@ from floodmark.errors import (
 from floodmark.ledger import dropping, renaming
 from floodmark.ledger.delta import tables
 from floodmark.ledger.holder import holder_pid, holder_text, is_orphan, owner_file
+from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.locking import held
 from floodmark.spark.session import lock
@@ -297,6 +299,15 @@ def test_a_rule_that_can_run_is_not_dropped(flow: Flow) -> None:
     expected = "expected --state, --sinks or both, or only --all, found"
     assert f"{expected} none: choose" in call(flow, "drop", "counted", "--yes", code=2)
     assert f"{expected} --state and --all: --all includes" in call(flow, "drop", "counted", "--state", "--all", code=2)
+
+
+def test_state_that_only_a_backfill_has_written_is_known_too() -> None:
+    bodies = {"commit": {"state/one": "a"}, "backfilled": {"state/new": "b"}, "intent": {"state/none": "c"}}
+    rows = [
+        SimpleNamespace(kind=kind, generation=2, body=json.dumps({"table_ids": ids})) for kind, ids in bodies.items()
+    ]
+    found = dropping.known(SimpleNamespace(rows=rows, head=None), Home(Path("/home"), "counted"))  # type: ignore[arg-type]
+    assert [(one.name, one.id) for one in found] == [("state/g2/one", "a"), ("state/g2/new", "b")]
 
 
 def test_a_dry_run_names_every_table_and_who_reads_it(flow: Flow) -> None:

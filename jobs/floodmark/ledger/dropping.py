@@ -113,7 +113,7 @@ def known(ledger: LedgerReader, home: Home) -> Iterator[Owned]:
     """Every table that the ledger has recorded as written, in any generation."""
     seen = set[tuple[str, str]]()
     for row in ledger.rows:
-        ids = json.loads(row.body).get("table_ids", {}) if row.kind == "commit" else {}
+        ids = json.loads(row.body).get("table_ids", {}) if row.kind in ("commit", "backfilled") else {}
         for name, id_ in ids.items():
             full = TableName.parse(name).in_generation(row.generation)
             if (full, id_) not in seen:
