@@ -397,6 +397,10 @@ def test_a_database_that_checks_no_encoding_gives_its_other_rows(server: Server)
         (oid,) = asked.execute("SELECT 't'::regclass::oid::bigint").fetchone() or ()
         peek = "pg_logical_slot_peek_binary_changes('of_bytes', NULL, NULL, 'proto_version', '1'"
         messages = f"SELECT data FROM {peek}, 'publication_names', 'p')"
+        newest = slots.newest(asked, slots.Names("of_bytes", "p"), 0)
+        assert newest is not None
+        assert slots.ends(asked, slots.Names("of_bytes", "p"), 0, newest.end, 1) == [newest.end]
+        assert asked.execute("SELECT 'é'").fetchone() == ("é",)
         changes = Changes(oid, ["n", "k"], {"n"}, 0, 1 << 60)
         both = [
             *copying.copied(asked, "SELECT * FROM t", wanted, {}),

@@ -104,7 +104,8 @@ def _has_unsent(connection: psycopg.Connection[Any], of: Table, rows: str, since
     _await_log(connection)
     texts = {"row": NUMBER, "now": NOW, "rows": rows, "message": NUMBER.replace("xmin", "xid"), "table": of.oid}
     query = _UNSENT.format(**texts, since=since, upto=upto, peeked=slots.peeked_text(connection, sent.names))
-    return slots.patiently(lambda: _has_any(connection, query))
+    with slots.unchecked(connection):
+        return slots.patiently(lambda: _has_any(connection, query))
 
 
 def _await_log(connection: psycopg.Connection[Any]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 
@@ -209,14 +210,16 @@ def ends(connection: psycopg.Connection[Any], names: Names, since: int, upto: in
     query = sql.SQL("SELECT max(until) FROM ({}) t GROUP BY div(total - 1, {}) ORDER BY 1").format(
         of, sql.Literal(most)
     )
-    return [int(row[0]) for row in patiently(lambda: connection.execute(query).fetchall())]
+    with unchecked(connection):
+        return [int(row[0]) for row in patiently(lambda: connection.execute(query).fetchall())]
 
 
 def _transaction(
     connection: psycopg.Connection[Any], names: Names, since: int, most: int | None, end: LiteralString
 ) -> Transaction | None:
     query = sql.SQL("SELECT until, committed FROM ({}) t {}").format(_of(names, since, None, most), sql.SQL(end))
-    row = patiently(lambda: connection.execute(query).fetchone())
+    with unchecked(connection):
+        row = patiently(lambda: connection.execute(query).fetchone())
     return None if row is None else Transaction(int(row[0]), int(row[1]) + EPOCH_US)
 
 
@@ -229,6 +232,18 @@ def _of(names: Names, since: int, upto: int | None, most: int | None) -> sql.Com
         upto=sql.Literal(MOST if upto is None else upto),
         **longs,
     )
+
+
+@contextmanager
+def unchecked(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Let a database with the encoding SQL_ASCII look into changes whose text is not UTF-8: it checks all of it for the
+    client, also text that no query asks for. Queries within return no text."""
+    checks = connection.info.parameter_status("server_encoding") == "SQL_ASCII"
+    if checks:
+        connection.execute("SET client_encoding TO SQL_ASCII")
+    yield
+    if checks:
+        connection.execute("RESET client_encoding")
 
 
 def patiently(act: Callable[[], T]) -> T:
