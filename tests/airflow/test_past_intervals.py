@@ -23,6 +23,7 @@ from test_operator import arrive, fold_all, spark_submit, task_of
 from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Deferred, LookedUp, Rewrite, Rewritten
+from floodmark.core.protocol.records.rows import Life
 from floodmark.core.rules.rule import Lookup, Rule, load_rule
 from floodmark.errors import Refused
 from floodmark.ledger.home import Home
@@ -282,6 +283,21 @@ def test_a_correction_that_others_began_is_no_answer_while_another_rewrite_is_le
     left.defer(Deferred(entry=left.begun.entry.text(), rewrites={"events": one}))
     assert asked.done(rule, Tries("b1")) is None
     assert asked.done(rule, Tries("monday")) == "correction 1 is committed", "another run has finished what it began"
+
+
+def test_a_skip_is_done_once_all_streams_that_it_names_are_passed_over(rule: Rule, place: Path) -> None:
+    """A try may be killed after it has given up what waits for one stream, and before it passes over another's."""
+    ledger = Ledger.open(Home(place / "home", rule.rule).ledger, "b1.try1")
+    line = ledger.begun.lines["events"]
+    one = Rewrite(since=line, upto=line, commits=("version 1 (DELETE)",))
+    ledger.defer(Deferred(entry=ledger.begun.entry.text(), rewrites={"events": one}))
+    ledger.live(Life(what="skipped", streams=("events",)))
+    for streams in ((), ("events",)):
+        assert (
+            Correct(skip=True, streams=streams).done(rule, Tries("b1"))
+            == "the rewrites of events will not be corrected"
+        )
+    assert Correct(skip=True, streams=("events", "others")).done(rule, Tries("b1")) is None
 
 
 def test_a_skip_is_previewed_by_stream_as_the_command_does_it(rule: Rule, place: Path) -> None:
