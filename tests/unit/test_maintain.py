@@ -505,7 +505,7 @@ def test_a_copy_of_a_log_that_cannot_be_removed_stops_no_run_once_the_log_is_who
         failing.setattr(damages.shutil, "rmtree", refuses)
         check(flow.rule(), flow.home)
         assert entries(flow.sink())[:2] == [0, 1] and (root / HELD).exists()
-        said = f"{root / HELD}, a copy of the table's log from an upkeep that was killed, cannot be removed"
+        said = f"{root / HELD} holds a copy of the table's log, left by an upkeep that was killed. The next run"
         assert [one.startswith(said) for one in look(flow.rule(), flow.home).notices] == [True]
         with mock.patch.object(news, "holder_pid", return_value=7):
             assert look(flow.rule(), flow.home).notices == ()

@@ -19,7 +19,7 @@ from floodmark.core.protocol.recovery import Gate, at_the_gate, check_unfailed
 from floodmark.core.protocol.ticks import tick_target
 from floodmark.core.text.addresses import identity
 from floodmark.errors import NotThereYet, RunFailed
-from floodmark.ledger.delta.damage import held_text, is_held
+from floodmark.ledger.delta.damage import HELD, is_held
 from floodmark.ledger.holder import holder_pid
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
@@ -78,10 +78,15 @@ def _lines(rule: Rule, head: Head | None) -> dict[str, str]:
 
 
 def _left(home: Home, head: Head | None) -> tuple[str, ...]:
-    """Copies of logs in the sinks' folders that nobody works on, and that could not be removed before."""
+    """Copies of logs in the sinks' folders that nobody works on."""
     if head is None or holder_pid(home.lock) is not None:
         return ()
-    return tuple(held_text(root) for root in map(Path, places_of(head).values()) if is_held(root))
+    return tuple(
+        f"{root / HELD} holds a copy of the table's log, left by an upkeep that was killed. The next run or upkeep "
+        "puts back what the log lacks, and removes the copy. If the folder stays, give Floodmark the right to remove it"
+        for root in map(Path, places_of(head).values())
+        if is_held(root)
+    )
 
 
 def _ends(opened: Mapping[str, Source], lines: Mapping[str, str], head: Head | None) -> dict[str, str]:

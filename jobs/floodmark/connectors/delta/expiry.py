@@ -30,7 +30,7 @@ def expiring(
     info, first, newest = table.metadata().configuration, min([at.newest_read + 1, *fresh]), table.version()
     kept = {setting: retention_us(address, setting, info.get(setting) or DEFAULTS[setting]) for setting in (LOG, FILES)}
     if not (fresh or needed):
-        waits = tablelog.stored_us(address, first)
+        waits = None if at.snapshot else tablelog.stored_us(address, first)  # a run does not pass them there
         return [] if waits is None else [Limit(name, LOG, now_us - waits, kept[LOG], unread=False)]
     moves = {version: tablelog.moved(address, version) for version in range(first, newest + 1)}
     files, removed = set(needed), list[int]()
