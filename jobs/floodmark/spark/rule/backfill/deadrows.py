@@ -65,7 +65,8 @@ def check_still_malformed(plan: Plan, dead: DataFrame, read: DataFrame) -> None:
             raise HistoryGone(
                 f"rule {plan.rule.rule}, stream {name}: expected {then} records that were malformed to be so still, "
                 f"found {then - now} of them that the present `{SCHEMAS}` can read: they are dead, and would count, "
-                f"too. No result was changed. `floodmark reset {plan.rule.rule}` reads them"
+                f"too. `floodmark reset {plan.rule.rule}` reads them; `floodmark correct {plan.rule.rule} --skip` "
+                "gives up a correction"
             )
 
 
