@@ -31,7 +31,7 @@ from floodmark.errors import HistoryGone, LedgerBroken, RunFailed, TableBroken
 from floodmark.ledger.delta import datafiles, syncing, tablelog, tables
 from floodmark.ledger.delta.damage import log_faults, rename_torn_entries, unreadable_checkpoint, why_unreadable
 from floodmark.ledger.delta.hadoopsums import fits, sums_of
-from floodmark.ledger.delta.storefaults import cannot_take, damaged, of_client, passing
+from floodmark.ledger.delta.storefaults import cannot_take, damaged, of_client, of_store, passing
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.write.appending import Appending
 
@@ -198,6 +198,11 @@ def test_an_error_of_a_store_tells_of_nothing_that_is_gone(said: str) -> None:
             tables.check_gone("s3://lake/t", fault)
     if said != "a text that nobody knows":
         assert isinstance(tables._unreadable("s3://lake/t", DeltaError(said)), RunFailed)
+
+
+def test_an_error_of_delta_rs_itself_is_none_of_a_store() -> None:
+    said = "Generic DeltaTable error: Schema error: no field named x"
+    assert not of_store(said) and of_store(said.replace("DeltaTable", "S3"))
 
 
 def test_a_version_that_is_gone_or_damaged_is_no_reason_to_retry(table: str) -> None:

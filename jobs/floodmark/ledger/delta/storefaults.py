@@ -22,7 +22,9 @@ _PASSING = ("Input/output error", "os error 5)", "Too many open files", "Permiss
             "Unable to execute HTTP request", _EXPIRED, "TokenRefreshRequired", "RequestTimeTooSkewed", "InternalError",
             "Internal Server Error", "403 Forbidden", "AccessDenied", "Status Code: 403", "Status Code: 5",
             "lacked the necessary privileges", "lacked valid authentication")  # fmt: skip
-_STORE = re.compile(r"Generic (?!LocalFileSystem)\w+ error(?!: Requested range)")  # it begins what a store said
+_STORE = re.compile(
+    r"Generic (?!LocalFileSystem|DeltaTable)\w+ error(?!: Requested range)"
+)  # it begins what a store said
 # What delta-rs says of a version that its log does not reach, and of a damaged entry or checkpoint.
 _GONE = ("No files in log segment", "LogSegment end version", "Expected contiguous commit files",
          "No table metadata or protocol found", "didn't find any checkpoints", "Invalid Checkpoint",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from floodmark.connectors.places import check_same_sinks
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.rule import Rule
-from floodmark.errors import FloodmarkError, Refused
+from floodmark.errors import FloodmarkError, RuleChanged
 
 
 @dataclass(frozen=True)
@@ -24,5 +24,5 @@ def refused(rule: Rule, head: Head) -> Stop | None:
         if not rule.rebuild:
             check_same_sinks(head, rule)
     except FloodmarkError as fault:  # a sink that cannot be opened, too: all else is to be shown
-        return Stop(str(fault), isinstance(fault, Refused))
+        return Stop(str(fault), isinstance(fault, RuleChanged))
     return None
