@@ -522,6 +522,23 @@ def test_a_backfill_does_not_part_a_late_row_from_its_duplicate(
     proven(flow)
 
 
+def test_a_correction_puts_no_late_row_into_the_state_alone(spark: SparkSession, place: Path) -> None:
+    """It would make the next row of its key a duplicate, and the key would have no result."""
+    flow = flow_of(place, "distinct rows", sinks=1)
+    flow.arrive([event(100, "b"), event(395, "z", n=7), event(400, "y")])
+    run(spark, flow)
+    flow.arrive([event(350, "a", 1.0, 1)])
+    run(spark, flow)
+    assert flow.counts()["late"] == 1
+    spark.sql(f"UPDATE delta.`{flow.source}` SET v = v + 1 WHERE n = 7")
+    run(spark, flow)
+    flow.arrive([event(405, "a", 2.0, 1), event(700, "b")])
+    run(spark, flow)
+    assert len([row for row in sink(flow) if row[1] == "a"]) == 1
+    same_as_batch(spark, flow)
+    proven(flow)
+
+
 def test_a_correction_recomputes_all_where_it_would_part_them(spark: SparkSession, place: Path) -> None:
     flow = _with_late_duplicate(spark, place)
     flow.arrive([event(1000, "b")])

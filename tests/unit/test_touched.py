@@ -46,6 +46,7 @@ from floodmark.core.lifecycle.corrections import (
     times_of,
     touched_interval,
     uncut,
+    without_results,
 )
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Restated, Rewrite
@@ -571,6 +572,27 @@ def test_late_rows_far_from_the_bounds_cost_nothing(tmp_path: Path) -> None:
     assert may_be_cut(rule, [part], far) == []
     assert settled_at(rule, [part], far) == 14 * MINUTE
     assert settled_at(rule, [part], far[:1]) is None
+
+
+@pytest.mark.parametrize(
+    ("part", "kept", "alone"),
+    [
+        ((130, 200), (100, 200), True),
+        ((130, 200), (120, 200), True),
+        ((130, 200), (121, 200), False),
+        ((130, 200), (60, 115), False),
+        ((115, 200), (100, 200), False),
+        ((116, 200), (100, 200), True),
+        ((60, 120), (100, 200), True),
+        ((60, 121), (100, 200), False),
+    ],
+)
+def test_late_rows_without_results_are_no_rows_of_the_state(
+    tmp_path: Path, part: tuple[int, int], kept: tuple[int, int], alone: bool
+) -> None:
+    late = [(115 * SECOND, 121 * SECOND)]
+    asked = ([(begin * SECOND, end * SECOND)] for begin, end in (part, kept))
+    assert without_results(rule_of(tmp_path, **ONCE), next(asked), late, next(asked)) == (late if alone else [])
 
 
 def test_what_would_part_them_is_refused_with_the_way(tmp_path: Path) -> None:

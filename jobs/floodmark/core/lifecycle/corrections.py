@@ -212,6 +212,18 @@ def _cuts(parts: Parts, interval: tuple[int, int]) -> bool:
     return any(interval[0] < edge < interval[1] for part in parts for edge in part)
 
 
+def without_results(rule: Rule, parts: Parts, late: Parts, kept: Parts) -> Parts:
+    """Of times of late rows in these spans of the state, those of rows without results in the parts.
+
+    Nothing has written their results. In the state, they would make rows duplicates that are yet to come, so that their
+    keys would have no result at all.
+    """
+    windows = windows_of(rule)
+    found = [one for one in late if any(one[0] < end and begin < one[1] for begin, end in kept)]
+    own = [(one, _touched(windows, Reach(), one[0], one[1] - 1)) for one in found]
+    return [one for one, at in own if not any(begin <= at[0] and at[1] <= end for begin, end in parts)]
+
+
 def settled_at(rule: Rule, parts: Parts, late: Parts) -> int | None:
     """The watermark after which no row can come that is a duplicate of a late row with results in the parts."""
     windows, furthest = windows_of(rule), max(_horizons(rule))

@@ -31,6 +31,7 @@ from floodmark.core.lifecycle.corrections import (
     nothing_touched,
     times_of,
     touched_interval,
+    without_results,
 )
 from floodmark.core.protocol.digests import LOW, MIDDLE, Digest, digest_of
 from floodmark.core.protocol.entry import Entry
@@ -307,14 +308,16 @@ def _touched(past: PastRows, differences: Mapping[str, Difference]) -> Interval 
 
 
 def _uncut(past: PastRows, interval: Interval) -> Interval | None:
-    """The interval; None if it has results of a late row of a `distinct` stream without those of its duplicates, or if
-    nothing says which rows were late."""
+    """The interval; None if nothing says which rows were late, or if a late row of a `distinct` stream would count in
+    part: with its results, without those of its duplicates; or in the state alone."""
     late = late_times(past)
     if not late:
         return None if late is None else interval
     edges = [interval.begin, *(edge for gap in interval.gaps for edge in gap), interval.end]
     parts = list(zip(edges[::2], edges[1::2], strict=True))
-    return interval if uncut_by(past, parts, late) == parts else None
+    kept = [(one.begin, one.end) for one in _state_spans(past.plan, interval, past.head.watermark).values()]
+    alone = without_results(past.plan.rule, parts, late, kept)
+    return interval if not alone and uncut_by(past, parts, late) == parts else None
 
 
 def _state_spans(plan: Plan, interval: Interval, watermark: int | None) -> dict[str, Replaced]:
