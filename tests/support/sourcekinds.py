@@ -176,7 +176,8 @@ def promised(growing: Growing) -> None:
     """What holds of every source without a session."""
     source, offsets = growing.source, growing.offsets
     assert source.columns() == COLUMNS
-    assert source.end() == offsets[-1], "nothing has come"
+    assert source.describe(source.end()) == source.describe(offsets[-1]), "nothing has come"
+    assert not source.news(offsets[-1], source.end()), "an offset may also say when it was taken"
     for offset in offsets:
         assert "\n" not in offset
         assert growing.known.can.planned or json.dumps(json.loads(offset)) == offset, "as Spark writes it again"
