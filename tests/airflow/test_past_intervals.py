@@ -270,11 +270,17 @@ def test_what_others_began_is_what_was_asked_for_if_lookup_tables_are_still_as_i
     assert asked.done(joined, Tries("monday")) == "backfill 1 is committed", "another run has finished what it began"
 
 
-def test_a_correction_that_others_began_is_no_answer_while_another_rewrite_is_left(rule: Rule, place: Path) -> None:
-    ledger = Ledger.open(Home(place / "home", rule.rule).ledger, "monday")
+def deferred(rule: Rule, place: Path, run: str) -> tuple[Ledger, Rewrite]:
+    """The rule's ledger, with a rewrite of its stream that this run has left for a correction."""
+    ledger = Ledger.open(Home(place / "home", rule.rule).ledger, run)
     line = ledger.begun.lines["events"]
     one = Rewrite(since=line, upto=line, commits=("version 1 (DELETE)",))
     ledger.defer(Deferred(entry=ledger.begun.entry.text(), rewrites={"events": one}))
+    return ledger, one
+
+
+def test_a_correction_that_others_began_is_no_answer_while_another_rewrite_is_left(rule: Rule, place: Path) -> None:
+    _, one = deferred(rule, place, "monday")
     rewrites = {"events": Rewritten(**one.model_dump(), left=Digest(), came=Digest())}
     done_by(rule, place / "home", START, START + HOUR, "b1.try1", begun_by="monday.try1", rewrites=rewrites)
     asked = Correct(skip=False, streams=())
@@ -287,10 +293,7 @@ def test_a_correction_that_others_began_is_no_answer_while_another_rewrite_is_le
 
 def test_a_skip_is_done_once_all_streams_that_it_names_are_passed_over(rule: Rule, place: Path) -> None:
     """A try may be killed after it has given up what waits for one stream, and before it passes over another's."""
-    ledger = Ledger.open(Home(place / "home", rule.rule).ledger, "b1.try1")
-    line = ledger.begun.lines["events"]
-    one = Rewrite(since=line, upto=line, commits=("version 1 (DELETE)",))
-    ledger.defer(Deferred(entry=ledger.begun.entry.text(), rewrites={"events": one}))
+    ledger, _ = deferred(rule, place, "b1.try1")
     ledger.live(Life(what="skipped", streams=("events",)))
     for streams in ((), ("events",)):
         assert (
@@ -301,10 +304,7 @@ def test_a_skip_is_done_once_all_streams_that_it_names_are_passed_over(rule: Rul
 
 
 def test_a_skip_is_previewed_by_stream_as_the_command_does_it(rule: Rule, place: Path) -> None:
-    ledger = Ledger.open(Home(place / "home", rule.rule).ledger, "monday")
-    line = ledger.begun.lines["events"]
-    one = Rewrite(since=line, upto=line, commits=("version 1 (DELETE)",))
-    ledger.defer(Deferred(entry=ledger.begun.entry.text(), rewrites={"events": one}))
+    deferred(rule, place, "monday")
     for streams in ((), ("events",)):
         asked = Correct(skip=True, streams=streams)
         assert asked.preview(rule) == "stream events: the correction of version 1 (DELETE) will be given up"
