@@ -148,12 +148,12 @@ def test_timers_go_where_the_class_before_had_no_method_for_them() -> None:
 
 def test_values_of_a_dropped_state_go_by_the_lifetime_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evolution.tables, "open_table", lambda at: None if at.endswith("never") else object())
-    known = Site("state/events", "state", "/home/rule/state/g1/events", "app")
+    known = Site("state/events", "state", "/homes/rule/state/g1/events", "app")
     found: Any = SimpleNamespace(state={"events": known, "s": known})
     plan: Any = SimpleNamespace(rule=SimpleNamespace(process=SimpleNamespace(state={"s": "n INT"}, ttl_us={})))
     head: Any = SimpleNamespace(process=SimpleNamespace(state={"s": "n INT", "gone": "n INT", "never": "n INT"}))
     dropped = list(evolution._dropped(plan, found, head))
-    assert dropped == [("gone", replace(known, name="state/gone", address="/home/rule/state/g1/gone"))]
+    assert dropped == [("gone", replace(known, name="state/gone", address="/homes/rule/state/g1/gone"))]
     plan.rule.process = None
     assert list(evolution._dropped(plan, found, head)) == []
 

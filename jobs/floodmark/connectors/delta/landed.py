@@ -84,15 +84,15 @@ class Landed(DeltaSource):
     @property
     def other_kind(self) -> str | None:
         """The kind of source that was copied, where the stream names another; None also if it is not recorded."""
-        kind = self.table().metadata().configuration.get(KIND, self.stream_of.kind)
-        return None if kind == self.stream_of.kind else kind
+        return _other_kind(self.table(), self.stream_of.kind)
 
     def newest(self) -> Chunk:
         """The newest chunk. Raises HistoryGone without a table, and if another kind of source was copied."""
-        table, app = self.table(), self.app
-        if self.other_kind is not None:
-            raise _another_kind(self, self.other_kind)
-        found = _newest(table, self.address, app)
+        table = self.table()
+        other = _other_kind(table, self.stream_of.kind)
+        if other is not None:
+            raise _another_kind(self, other)
+        found = _newest(table, self.address, app_of(str(tables.owner_of(table)), self.name))
         if not _is_spelt_by(self.inner, found.end):
             raise _another_kind(self, "another one")
         return found
@@ -308,6 +308,11 @@ def _landed_up_to(landed: Landed) -> str | None:
         return None if landed.landing() is None else landed.newest().end
     except FloodmarkError:
         return None
+
+
+def _other_kind(table: DeltaTable, kind: str) -> str | None:
+    copied = table.metadata().configuration.get(KIND, kind)
+    return None if copied == kind else copied
 
 
 def _newest(table: DeltaTable, address: str, app: str) -> Chunk:

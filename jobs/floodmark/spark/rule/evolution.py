@@ -59,8 +59,10 @@ def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -
 def _dropped(plan: Plan, found: Sites, head: Head) -> Iterator[tuple[str, Site]]:
     """The states that the class before an edit has, and the edited one lacks. No later class knows their lifetime."""
     process, known = plan.rule.process, next(iter(found.state.values()), None)
-    for name in head.process.state if process and known and head.process else ():
-        if process and known and name not in process.state:
+    if process is None or known is None or head.process is None:
+        return
+    for name in head.process.state:
+        if name not in process.state:
             address = str(Path(known.address).with_name(name))
             if tables.open_table(address) is not None:
                 yield name, replace(known, name=f"state/{name}", address=address)
