@@ -46,8 +46,7 @@ def table(server: Server, place: Path) -> Iterator[str]:
     name = f"t{place.name[:8]}"
     server.run(f"CREATE TABLE {name} (n bigint PRIMARY KEY, k text)")
     yield name
-    for (slot,) in server.ask("SELECT slot_name FROM pg_replication_slots WHERE NOT active"):
-        server.run(f"SELECT pg_drop_replication_slot('{slot}')")
+    server.drop_slots()
     for (one,) in server.ask("SELECT pubname FROM pg_publication"):
         server.run(f"DROP PUBLICATION {one}")
     server.run(f"DROP TABLE IF EXISTS {name} CASCADE")

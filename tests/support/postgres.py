@@ -103,6 +103,11 @@ class Server:
         with self.connect() as connection:
             return connection.execute(query).fetchall()
 
+    def drop_slots(self) -> None:
+        """Drop the slots that nobody uses."""
+        for (slot,) in self.ask("SELECT slot_name FROM pg_replication_slots WHERE NOT active"):
+            self.run(f"SELECT pg_drop_replication_slot('{slot}')")
+
     def kill(self) -> None:
         """SIGKILL all of its processes, each of which has a session of its own. Returns once they have let go."""
         assert self.process is not None
