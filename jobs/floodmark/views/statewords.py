@@ -67,7 +67,8 @@ def _describe_windows(rule: Rule) -> Iterator[str]:
 
 def _looking_back(last: Last) -> str:
     if last.rows is None:
-        return "and all earlier rows, forever, because OVER counts from the first row (`unbounded: true`)"
+        why = "OVER counts from the first row" if last.time else "JOIN has no bound in time"
+        return f"and all earlier rows, forever, because {why} (`unbounded: true`)"
     if last.keys is None:
         return "and all earlier rows, forever: PARTITION BY columns of a stream that is read directly would keep fewer"
     of = f" of every ({', '.join(last.keys)})" if last.keys else ""
