@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from support.flow import SCHEMA, event
 from support.icehouse import NAMESPACE, Icehouse, compact
 from support.sourcekinds import Growing, KindUnderTest, promised
 
+from floodmark.connectors.planning.epochends import steps
+from floodmark.connectors.ports.source import Source
 from floodmark.connectors.sources.iceberg.columns import columns_of, schema_with
 from floodmark.connectors.sources.iceberg.offsets import At, Gone, Step, first_of, since
 from floodmark.connectors.sources.iceberg.source import IcebergSource
@@ -44,8 +47,7 @@ def test_it_keeps_what_is_promised(growing: Growing) -> None:
     promised(growing)
 
 
-def numbers(growing: Growing, begin: str, end: str) -> list[int]:
-    source = growing.source
+def numbers(source: Source, begin: str, end: str) -> list[int]:
     assert isinstance(source, IcebergSource)
     table = source._table()
     found = source._rows(table, source._files(table, At.parse(begin), At.parse(end)))
@@ -61,7 +63,7 @@ def test_ranges_have_their_rows_also_after_a_compaction(growing: Growing, house:
     ends = growing.offsets
     for i, begin in enumerate(ends[:-1]):
         for j, end in enumerate(ends[i + 1 :], i + 1):
-            assert numbers(growing, begin, end) == sorted(n for step in steps[i:j] for n in step)
+            assert numbers(growing.source, begin, end) == sorted(n for step in steps[i:j] for n in step)
 
 
 def _delete(table: Table) -> None:
@@ -82,20 +84,20 @@ def test_rows_that_leave_are_named(growing: Growing, house: Icehouse, change: An
         with pytest.raises(HistoryGone, match=expected):
             ask(known)
     anew = growing.source.start()
-    assert 7 in numbers(growing, anew, growing.source.take_end(anew))
+    assert 7 in numbers(growing.source, anew, growing.source.take_end(anew))
 
 
 def test_snapshots_that_have_expired_are_named(growing: Growing, house: Icehouse) -> None:
     before, read, end = growing.offsets[0], growing.offsets[1], growing.offsets[-2]
     house.add("t", [event(90, n=7)])
     now = growing.source.take_end(end)
-    assert numbers(growing, growing.offsets[-1], now) == [7]
+    assert numbers(growing.source, growing.offsets[-1], now) == [7]
     house.expire("t")
     with pytest.raises(HistoryGone, match=r"found that those before \d+ have expired.*give the stream a landing"):
         growing.source.check_appended(end)
     with pytest.raises(HistoryGone, match=r"found that it has expired, so its rows cannot be read again"):
-        numbers(growing, before, read)
-    assert len(numbers(growing, before, now)) == 1 + sum(map(len, growing.rows))
+        numbers(growing.source, before, read)
+    assert len(numbers(growing.source, before, now)) == 1 + sum(map(len, growing.rows))
 
 
 def test_a_table_that_was_rolled_back_is_named(growing: Growing, house: Icehouse) -> None:
@@ -122,7 +124,7 @@ def test_a_data_file_that_is_gone_is_named(growing: Growing, house: Icehouse) ->
     for file in house.root.glob("warehouse/**/*.parquet"):
         file.unlink()
     with pytest.raises(HistoryGone, match="expected a data file, found none"):
-        numbers(growing, growing.offsets[0], growing.offsets[-1])
+        numbers(growing.source, growing.offsets[0], growing.offsets[-1])
 
 
 def test_a_column_that_came_later_is_null_before(growing: Growing, house: Icehouse) -> None:
@@ -131,7 +133,7 @@ def test_a_column_that_came_later_is_null_before(growing: Growing, house: Icehou
         change.rename_column("k", "key")
     source = growing.source
     assert source.columns() == {"at": "timestamp", "key": "string", "v": "double", "n": "long", "more": "string"}
-    assert numbers(growing, growing.offsets[0], growing.offsets[1]) == [0]
+    assert numbers(growing.source, growing.offsets[0], growing.offsets[1]) == [0]
 
 
 def test_a_limit_ends_epochs_at_snapshots(growing: Growing) -> None:
@@ -156,6 +158,24 @@ def test_a_table_of_format_1_is_refused(house: Icehouse) -> None:
     house.catalog().create_table((NAMESPACE, "t"), SCHEMA, properties={"format-version": "1"})
     with pytest.raises(Refused, match="expected format version 2 or newer, found 1"):
         IcebergSource("s", STREAM).start()
+
+
+def test_a_table_that_was_upgraded_from_format_1_has_its_rows(house: Icehouse) -> None:
+    """All of its snapshots until then have the same number."""
+    house.catalog().create_table((NAMESPACE, "t"), SCHEMA, properties={"format-version": "1"})
+    for n in range(3):
+        house.add("t", [event(n, n=n)])
+    with house.table("t").transaction() as change:
+        change.upgrade_table_version(2)
+    source = IcebergSource("s", STREAM)
+    start, old = source.start(), source.end()
+    assert source.news(start) and [At.parse(one).sequence for one in (start, old)] == [0, 0]
+    assert len(steps(source, start, EpochLimits())) == 2
+    house.add("t", [event(3, n=3)])
+    ends = steps(source, start, EpochLimits(max_rows=1))
+    assert [numbers(source, *pair) for pair in pairwise(ends)] == [[0], [1], [2], [3]] and old in ends
+    for i, begin in enumerate(ends):
+        assert [source.news(begin, end) for end in ends] == [i < j for j in range(len(ends))]
 
 
 # --- Decided without a catalogue

@@ -96,7 +96,17 @@ class IcebergSource(Stepped):
 
     def news(self, since: str, upto: str | None = None) -> bool:
         read, now = At.parse(since), At.parse(self.end() if upto is None else upto)
-        return now.snapshot not in (None, read.snapshot) and (upto is None or read.sequence < now.sequence)
+        if now.snapshot in (None, read.snapshot):
+            return False
+        if upto is not None and read.sequence == now.sequence:  # from before an upgrade from format version 1
+            return not self._is_before(now, read)
+        return upto is None or read.sequence < now.sequence
+
+    def _is_before(self, at: At, other: At) -> bool:
+        """Whether a snapshot is known to be an ancestor of another one."""
+        table = self._table()
+        newest = None if other.snapshot is None else table.snapshot_by_id(other.snapshot)
+        return any(one.parent_snapshot_id == at.snapshot for one in ancestors_of(newest, table.metadata))
 
     def backlog(self, since: str, rebuilt: bool = False) -> Backlog:
         table, begin = self._table(), At.parse(since)
