@@ -17,6 +17,7 @@ from support.running import backfill_killed, crash, reset, run
 from support.sourcekinds import Growing, KindUnderTest, rows_promised
 from support.sourcelives import sink, some, verdict, windows
 
+from floodmark.connectors.backlog.news import check_reached, look
 from floodmark.core.protocol.crashpoints import BACKFILL_POINTS, EPOCH_POINTS, RESET_POINTS
 from floodmark.core.rules.model import Stream
 from floodmark.errors import HistoryGone, RunFailed
@@ -121,6 +122,24 @@ def test_a_backfill_reads_the_snapshots_again(
     if point is None:
         with pytest.raises(HistoryGone, match="has expired, so its rows cannot be read again"):
             backfill_killed(spark, flow, low, high, None)
+
+
+@pytest.mark.prove
+def test_a_rule_that_each_run_rebuilds_follows_a_table_that_was_replaced_by_an_empty_one(
+    spark: SparkSession, house: Icehouse, place: Path
+) -> None:
+    flow = flow_of(place, sql=STATELESS, sinks=1, settings={"epoch": "none", "rebuild": True})
+    house.add("t", [event(1, n=1)])
+    run(spark, flow)
+    house.empty("t")
+    seen = look(flow.rule(), flow.home)
+    assert seen.why == "new data in events"
+    run(spark, flow)
+    assert rows_of(flow.sink()) == [] and check_reached(flow.rule(), flow.home, seen.seen) == 1
+    assert look(flow.rule(), flow.home).why is None
+    house.add("t", [event(2, n=2)])
+    run(spark, flow)
+    assert [row["n"] for row in rows_of(flow.sink())] == [2] and verdict(flow) == "proven"
 
 
 @pytest.mark.prove

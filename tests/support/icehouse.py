@@ -14,6 +14,7 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update import RemoveSnapshotRefUpdate
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT
 
@@ -58,6 +59,10 @@ class Icehouse:
         """Events, to a table that is made if it is not there."""
         found = self.catalog().create_table_if_not_exists((NAMESPACE, name), SCHEMA)
         found.append(pa.Table.from_pylist(rows, schema=SCHEMA))
+
+    def empty(self, name: str) -> None:
+        """As Spark's CREATE OR REPLACE TABLE does: the table and its snapshots stay, and none is the current one."""
+        self.catalog().commit_table(self.table(name), (), (RemoveSnapshotRefUpdate(ref_name="main"),))
 
     def append(self, name: str, rows: pa.Table) -> None:
         """As another program does."""

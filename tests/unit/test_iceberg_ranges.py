@@ -109,6 +109,26 @@ def test_a_table_that_was_rolled_back_is_named(growing: Growing, house: Icehouse
         house.add("t", [event(90, n=7)])
 
 
+def test_a_table_that_was_replaced_by_an_empty_one_has_news_and_is_named(growing: Growing, house: Icehouse) -> None:
+    source, known = growing.source, growing.offsets[-1]
+    seen = source.end()
+    house.empty("t")
+    emptied = source.end()
+    assert source.news(known) and source.news(known, emptied) and not source.is_another(known)
+    for ask in (source.check_appended, source.backlog, source.take_end):
+        with pytest.raises(HistoryGone, match=r"before the newest one, found no rows: the table was replaced by"):
+            ask(known)
+    anew = source.start()
+    assert steps(source, anew, EpochLimits()) == [anew] and not source.news(anew)
+    assert not source.news(anew, emptied) and numbers(source, anew, emptied) == [], "all that there is was read"
+    assert source.backlog(known, rebuilt=True).amount == 0 and source.backlog(anew).amount == 0
+    house.add("t", [event(90, n=7)])
+    with pytest.raises(HistoryGone, match=r"found snapshot \d+ \(append, .*\), which does not follow it"):
+        source.check_appended(known)
+    now = source.take_end(anew)
+    assert numbers(source, anew, now) == [7] and not source.news(now, emptied) and not source.news(now, seen)
+
+
 def test_a_table_made_anew_is_another(growing: Growing, house: Icehouse) -> None:
     known = growing.offsets[-1]
     house.catalog().drop_table((NAMESPACE, "t"))
@@ -212,8 +232,8 @@ def test_which_snapshots_follow() -> None:
         (line("append", "unknown", "append"), "only appended"),
         (line("append", first=5, root=False), "have expired"),
         (line("append", first=8), "have expired"),
-        (line("append", first=1)[:0], "rolled back"),
-        ([Step(5, 9, 1, 0, "append", 1)], "rolled back"),
+        (line("append", first=1)[:0], "replaced by an empty one"),
+        ([Step(5, 9, 0, 0, "append", 1)], "rolled back"),
     ],
 )
 def test_which_histories_are_refused(lineage: list[Step], said: str) -> None:

@@ -59,8 +59,9 @@ class Gone(Exception):
     """Rows after an offset cannot be read any more. The text says why, and what to do."""
 
 
-def since(lineage: Iterable[Step], begin: At) -> list[Step]:
+def since(lineage: Iterable[Step], begin: At, there: bool = False) -> list[Step]:
     """The snapshots after `begin`, the oldest first. lineage: the newest one and its ancestors, as far as they exist.
+    there: the table still has the snapshot of `begin`.
 
     From before the first row on, the first of them has all rows that there were then. Raises Gone.
     """
@@ -73,10 +74,21 @@ def since(lineage: Iterable[Step], begin: At) -> list[Step]:
             break
     if begin.snapshot is None or (found and found[-1].parent == begin.snapshot):
         return _appended(found, begin.snapshot is None)
-    if not found or found[-1].sequence <= begin.sequence:  # the parent of one that remains may be forgotten
+    read = f"expected snapshot {begin.snapshot}, which was read, before the newest one, found"
+    if not found:
         raise Gone(
-            f"expected snapshot {begin.snapshot}, which was read, before the newest one, found a table that was rolled "
-            "back. Make that snapshot current again, or start over with `floodmark reset`"
+            f"{read} no rows: the table was replaced by an empty one, as CREATE OR REPLACE TABLE does. Make that "
+            "snapshot current again, or start over with `floodmark reset`"
+        )
+    if found[-1].sequence < begin.sequence:  # the parent of one that remains may be forgotten
+        raise Gone(
+            f"{read} a table that was rolled back. Make that snapshot current again, or start over with "
+            "`floodmark reset`"
+        )
+    if there:
+        raise Gone(
+            f"{read} {found[-1].words}, which does not follow it: the table was replaced or rolled back, or the "
+            "snapshots between have expired. Start over with `floodmark reset`"
         )
     raise Gone(
         f"expected the snapshots after {begin.snapshot}, found that those before {found[-1].snapshot} have expired. "

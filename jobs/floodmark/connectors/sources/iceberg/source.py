@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyiceberg.expressions import AlwaysTrue
@@ -66,7 +67,9 @@ class IcebergSource(Stepped):
 
     def end(self) -> str:
         table = self._table()
-        return _at(table, table.current_snapshot()).line()
+        newest = table.current_snapshot()
+        # A table that was replaced by an empty one ends behind all snapshots that it had.
+        return (_at(table, newest) if newest else replace(_at(table, None), sequence=table.last_sequence_number)).line()
 
     def take_end(self, since: str) -> str:
         table = self._table()
@@ -77,7 +80,8 @@ class IcebergSource(Stepped):
         """Raises HistoryGone."""
         with self._explained():
             newest = table.current_snapshot() if end is None else self._snapshot(table, end)
-            return since(map(_step, ancestors_of(newest, table.metadata)), begin)
+            there = begin.snapshot is not None and table.snapshot_by_id(begin.snapshot) is not None
+            return since(map(_step, ancestors_of(newest, table.metadata)), begin, there)
 
     def _snapshot(self, table: Table, at: At) -> Snapshot | None:
         found = None if at.snapshot is None else table.snapshot_by_id(at.snapshot)
@@ -96,8 +100,10 @@ class IcebergSource(Stepped):
 
     def news(self, since: str, upto: str | None = None) -> bool:
         read, now = At.parse(since), At.parse(self.end() if upto is None else upto)
-        if now.snapshot in (None, read.snapshot):
+        if read.snapshot == now.snapshot:
             return False
+        if now.snapshot is None:  # it was replaced by an empty table
+            return upto is None or 0 < now.sequence >= read.sequence
         if upto is not None and read.sequence == now.sequence:  # from before an upgrade from format version 1
             return not self._is_before(now, read)
         return upto is None or read.sequence < now.sequence
@@ -154,7 +160,8 @@ class IcebergSource(Stepped):
 
     def _files(self, table: Table, low: At, high: At) -> Iterable[FileScanTask]:
         """Of a range: those that its snapshots added. From before the first row on, all that were there at its end."""
-        self._since(table, low, high)
+        if not self._since(table, low, high):
+            return ()
         if low.snapshot is None:
             return DataScan(table.metadata, table.io, snapshot_id=high.snapshot).plan_files()
         added = table.incremental_append_scan(
