@@ -21,7 +21,7 @@ def offset(*topics: str) -> KafkaOffset:
 def source_of(monkeypatch: pytest.MonkeyPatch, there: list[str], **said: Any) -> KafkaSource:
     """A source whose brokers have the topics `there`."""
 
-    def topics(wanted: list[str], pattern: str | None, committed: bool) -> KafkaOffset:
+    def topics(wanted: list[str], pattern: str | None, committed: bool = True) -> KafkaOffset:
         for one in wanted:
             if one not in there:
                 raise NotThereYet(f"no topic {one}: create it, or correct its name")
@@ -65,3 +65,23 @@ def test_a_look_says_so_although_the_end_is_not_known(monkeypatch: pytest.Monkey
     for other in (None, sealed):
         with pytest.raises(NotThereYet):
             news._ends({"events": source}, news._lines(rule, other), other)
+
+
+@pytest.mark.parametrize(("cluster", "known"), [("c", "2"), ("d", "1")])
+def test_a_topic_that_is_made_anew_during_a_run_is_not_read(
+    monkeypatch: pytest.MonkeyPatch, cluster: str, known: str
+) -> None:
+    """Whether its epochs were planned before, or are planned behind it."""
+    source = source_of(monkeypatch, ["a"], topic="a")
+    begin, end = offset("a").moved({("a", 0): 1}).line(), source.end()
+    anew = KafkaOffset(cluster, {"a": Topic(known, {0: Ends(0, 9)})})
+    monkeypatch.setattr(source._brokers, "topics", lambda *_: anew)
+    said = "was deleted and made anew" if known == "2" else "expected Kafka's cluster c, found d"
+    none: Any = None
+    for ask in (
+        lambda: source.take_end(begin),
+        lambda: source.frame(none, begin, end),
+        lambda: source.frame(none, begin, anew.line()),
+    ):
+        with pytest.raises(HistoryGone, match=said):
+            ask()

@@ -86,7 +86,9 @@ class KafkaSource(Stepped):
         return self._now().line()
 
     def take_end(self, since: str) -> str:
-        return continued(KafkaOffset.parse(since), self._now()).line()
+        read, now = KafkaOffset.parse(since), self._now()
+        self._refuse_others(now, read)
+        return continued(read, now).line()
 
     def after(self, since: str, upto: str, limits: EpochLimits) -> str:
         return after(KafkaOffset.parse(since), KafkaOffset.parse(upto), limits.max_rows).line()
@@ -150,9 +152,16 @@ class KafkaSource(Stepped):
         return self._difference(KafkaOffset.parse(offset)) is not None
 
     def check_identity(self, offset: str, log_sum: str | None) -> None:
-        problem = self._difference(KafkaOffset.parse(offset))
+        self._refuse(self._difference(KafkaOffset.parse(offset)))
+
+    def _refuse(self, problem: str | None) -> None:
         if problem is not None:
             raise HistoryGone(f"stream {self.name}: {problem}. Restore it, or {RESET}")
+
+    def _refuse_others(self, now: KafkaOffset, *known: KafkaOffset) -> None:
+        """A run compares its topics at its start, and one may be made anew while it runs."""
+        for one in known:
+            self._refuse(self._others(one, now))
 
     def _difference(self, read: KafkaOffset) -> str | None:
         """Why these are not the topics that were read."""
@@ -163,14 +172,21 @@ class KafkaSource(Stepped):
             if not gone:
                 raise
             return f"{_not_there(gone)} (before a reset, make one of that name)"
+        others = self._others(read, now)
+        if others is not None:
+            return others
+        for (topic, number), end in shortened(read, now).items():
+            upto = read.topics[topic].partitions[number].next
+            return f"topic {topic}, partition {number}: it was read up to offset {upto}, and now ends at {end}"
+        return None
+
+    def _others(self, read: KafkaOffset, now: KafkaOffset) -> str | None:
+        """Which cluster or topic is another one now."""
         if now.cluster != read.cluster:
             return f"expected Kafka's cluster {read.cluster}, found {now.cluster} at connection {self._said.connection}"
         for topic in recreated(read, now):
             ids = f"expected the one with id {read.topics[topic].id}, found {now.topics[topic].id}"
             return f"topic {topic} was deleted and made anew: {ids}"
-        for (topic, number), end in shortened(read, now).items():
-            upto = read.topics[topic].partitions[number].next
-            return f"topic {topic}, partition {number}: it was read up to offset {upto}, and now ends at {end}"
         return None
 
     def forgets(self, since: str, now_us: int) -> list[Limit]:
@@ -192,9 +208,12 @@ class KafkaSource(Stepped):
         return ", ".join(shown[:8]) + (f" and {len(shown) - 8} more partitions" if len(shown) > 8 else "")
 
     def frame(self, spark: SparkSession, begin: str, end: str) -> DataFrame:
-        wanted = ranges(KafkaOffset.parse(begin), KafkaOffset.parse(end))
+        low, high = KafkaOffset.parse(begin), KafkaOffset.parse(end)
+        wanted = ranges(low, high)
         if wanted:
-            self._refuse_gaps(gaps(wanted, self._now()), "before they were read, or read again")
+            now = self._now()
+            self._refuse_others(now, low, high)
+            self._refuse_gaps(gaps(wanted, now), "before they were read, or read again")
         return self._rows(spark, wanted)
 
     def typed(self, spark: SparkSession) -> DataFrame:
