@@ -110,3 +110,13 @@ def test_a_topic_that_is_hidden_for_a_while_is_read_on_from_where_it_was() -> No
     again = KafkaOffset("c", {**at((0, 101), topic="a").topics, **at((0, 60), topic="b").topics})
     assert ranges(hidden, again) == {("a", 0): Range(100, 101)}
     assert recreated(hidden, at((0, 9), topic="a", known="other")) == ["a"]
+
+
+def test_an_end_before_what_was_read_reads_nothing_again() -> None:
+    """Of a partition, too, that cannot be seen for a while: else it would be read from 0 as an added one."""
+    read = at((2, 9), (0, 4))
+    for answer in (at((5, 7), (0, 4)), at((5, 9)), at()):
+        after_it = continued(read, answer)
+        assert ranges(read, after_it) == {}
+        assert ranges(after_it, at((5, 10), (0, 6))) == {("t", 0): Range(9, 10), ("t", 1): Range(4, 6)}
+    assert shortened(read, at((5, 7), (0, 4))) == {("t", 0): 7}, "a run that begins says so"

@@ -42,11 +42,13 @@ class Topic:
         return Topic(self.id, ends)
 
     def met_as(self, known: Topic) -> Topic:
-        """The same, with the first records that there were when its partitions were met."""
-        met = {number: one.first for number, one in known.partitions.items()}
-        return Topic(
-            self.id, {number: Ends(met.get(number, one.first), one.next) for number, one in self.partitions.items()}
-        )
+        """The same, with the first records that there were when its partitions were met, and no end before what was
+        read. A partition that cannot be seen stays where it was read."""
+        ends = {**known.partitions}
+        for number, one in self.partitions.items():
+            met = known.partitions.get(number, one)
+            ends[number] = Ends(met.first, max(met.next, one.next))
+        return Topic(self.id, ends)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,10 @@ class KafkaOffset:
 
 
 def continued(since: KafkaOffset, now: KafkaOffset) -> KafkaOffset:
-    """Where the topics end now. One that cannot be seen stays where it was read: it may only be hidden for a while."""
+    """Where the topics end now. One that cannot be seen stays where it was read: it may only be hidden for a while.
+
+    So does a partition whose broker answers an older end: a broker may do so for a while after it became the leader.
+    """
     met = {name: one.met_as(since.topics[name]) for name, one in now.topics.items() if name in since.topics}
     return KafkaOffset(now.cluster, {**since.topics, **now.topics, **met})
 
