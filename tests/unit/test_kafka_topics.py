@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from floodmark.cli.commands import validate
+from floodmark.connectors import preflight
 from floodmark.connectors.backlog import news
-from floodmark.connectors.sources.kafka.offsets import Ends, KafkaOffset, Topic
+from floodmark.connectors.relay import relaying
+from floodmark.connectors.sources.kafka.offsets import NO_ID, Ends, KafkaOffset, Topic
 from floodmark.connectors.sources.kafka.source import KafkaSource
 from floodmark.core.rules.model import Stream
 from floodmark.errors import HistoryGone, NotThereYet
@@ -85,3 +89,27 @@ def test_a_topic_that_is_made_anew_during_a_run_is_not_read(
     ):
         with pytest.raises(HistoryGone, match=said):
             ask()
+
+
+def test_topics_without_ids_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = source_of(monkeypatch, ["a"], topic="a")
+    assert source.cautions() == ()
+    unnamed = KafkaOffset("c", {"a": Topic(NO_ID, {0: Ends(0, 3)}), "b": Topic("1", {})})
+    told = "stream events: the brokers give topic a no id, so a topic that is deleted and made anew may not be noticed"
+    assert [one.partition(":")[0] for one in source.notices(unnamed.line())] == ["stream events"]
+    monkeypatch.setattr(source._brokers, "topics", lambda *_: unnamed)
+    (said,) = source.cautions()
+    assert said.startswith(told) and source.notices(unnamed.line()) == (said,)
+
+
+def test_validate_tells_cautions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    rule: Any = SimpleNamespace(rule="counted")
+    monkeypatch.setattr(preflight, "check_next", lambda *_: None)
+    source = source_of(monkeypatch, ["a"], topic="a")
+    monkeypatch.setattr(KafkaSource, "cautions", lambda _: ("beware",))
+    monkeypatch.setattr(preflight, "sources", lambda *_: {"events": source})
+    monkeypatch.setattr(relaying, "check_targets", lambda *_: None)
+    found = validate._connected(validate.Result("counted.yaml", rule), Path("home"))
+    validate._report([found])
+    assert capsys.readouterr().out == "OK  counted.yaml\n  warning: beware\n"
+    assert found.facts()["warnings"] == ["beware"]

@@ -72,6 +72,12 @@ def check_next(rule: Rule, root: Path) -> None:
     check_partitions(rule)
 
 
+def cautions(rule: Rule, root: Path) -> tuple[str, ...]:
+    """What people should know of the streams' sources."""
+    found = sources(rule, Home(root, rule.rule)).values()
+    return tuple(said for one in found for said in one.origin.cautions())
+
+
 def check_result_names(rule: Rule) -> None:
     """Refuse a Delta sink whose table has columns of other names than the rule gives, as far as its text shows them."""
     given = [] if rule.rebuild else results_of(rule)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,11 +48,12 @@ def validate(
 
 @dataclass(frozen=True)
 class Result:
-    """One rule file: its rule, or its error."""
+    """One rule file: its rule, or its error. `warnings`: of its sources, where they were asked."""
 
     file: str
     rule: Rule | None = None
     fault: FloodmarkError | None = None
+    warnings: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -60,6 +61,7 @@ class Result:
             "rule": self.rule.rule if self.rule else None,
             "ok": self.fault is None,
             "error": {"type": type(self.fault).__name__, "message": str(self.fault)} if self.fault else None,
+            "warnings": list(self.warnings),
         }
 
 
@@ -133,8 +135,8 @@ def _with_conflicts(results: list[Result]) -> list[Result]:
 
 
 def _connected(result: Result, root: Path) -> Result:
-    """Add an error of the rule's tables, if they have one."""
-    from floodmark.connectors.preflight import check_next
+    """Add an error of the rule's tables, if they have one, and warnings of its sources."""
+    from floodmark.connectors.preflight import cautions, check_next
     from floodmark.connectors.relay.relaying import check_targets
     from floodmark.ledger.home import Home
 
@@ -143,15 +145,15 @@ def _connected(result: Result, root: Path) -> Result:
     try:
         check_next(result.rule, root)
         check_targets(result.rule, Home(root, result.rule.rule))
+        return replace(result, warnings=cautions(result.rule, root))
     except FloodmarkError as fault:
         return Result(result.file, result.rule, fault)
-    return result
 
 
 def _report(found: list[Result]) -> None:
     for result in found:
         if result.fault is None:
-            output.say(f"OK  {result.file}")
+            output.say("\n  warning: ".join((f"OK  {result.file}", *result.warnings)))
     for result in found:
         if result.fault is not None:
             output.print_error(_with_file(result))

@@ -119,6 +119,10 @@ class Source(Protocol):
         """What people should know of a source that was read up to an offset, and that stops no run."""
         return ()
 
+    def cautions(self) -> tuple[str, ...]:
+        """What people should know of the source as it is now, whatever was read of it."""
+        return ()
+
     def identity(self, offset: str) -> str:
         """The identity of the offset's source: a different text means a different source, whatever its address.
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-NO_ID = "A" * 22  # of each topic of a broker before Kafka 2.8
+NO_ID = "A" * 22  # of each topic of a broker before Kafka 2.8, and of some compatible services
 Partition: TypeAlias = tuple[str, int]
 
 
@@ -128,6 +128,11 @@ def recreated(read: KafkaOffset, now: KafkaOffset) -> list[str]:
 def hidden(read: KafkaOffset, now: KafkaOffset) -> list[str]:
     """The topics that were read and cannot be seen now: they were deleted, or may not be seen for a while."""
     return sorted(read.topics.keys() - now.topics.keys())
+
+
+def without_ids(at: KafkaOffset) -> list[str]:
+    """The topics that `recreated` cannot tell from others of their name."""
+    return sorted(name for name, one in at.topics.items() if one.id == NO_ID)
 
 
 def shortened(read: KafkaOffset, now: KafkaOffset) -> dict[Partition, int]:

@@ -20,6 +20,7 @@ from floodmark.connectors.sources.kafka.offsets import (
     ranges,
     recreated,
     shortened,
+    without_ids,
 )
 from floodmark.connectors.sources.kafka.options import Kafka, texts_of
 from floodmark.connectors.sources.kafka.settings import client_settings, spark_settings
@@ -113,8 +114,16 @@ class KafkaSource(Stepped):
         return Backlog(count, "records", text, facts)
 
     def notices(self, since: str) -> tuple[str, ...]:
-        gone = hidden(KafkaOffset.parse(since), self._now()) if self._said.pattern else []
-        return (f"stream {self.name}: {_not_there(gone)}",) if gone else ()
+        read = KafkaOffset.parse(since)
+        gone = hidden(read, self._now()) if self._said.pattern else []
+        return (*([f"stream {self.name}: {_not_there(gone)}"] if gone else []), *self._without_ids(read))
+
+    def cautions(self) -> tuple[str, ...]:
+        return self._without_ids(self._now())
+
+    def _without_ids(self, at: KafkaOffset) -> tuple[str, ...]:
+        found = without_ids(at)
+        return (f"stream {self.name}: {_no_ids(found)}",) if found else ()
 
     def waiting(self, since: str | None) -> int:
         now = self._now()
@@ -233,8 +242,19 @@ class KafkaSource(Stepped):
 
 def _not_there(topics: list[str]) -> str:
     """Of topics that were read."""
-    named = ", ".join(topics[:3]) + (f" and {len(topics) - 3} more" if len(topics) > 3 else "")
-    return f"topic {named} was read, and is not there now: if it was deleted, records that were not read are lost"
+    lost = "if it was deleted, records that were not read are lost"
+    return f"topic {_few(topics)} was read, and is not there now: {lost}"
+
+
+def _no_ids(topics: list[str]) -> str:
+    return (
+        f"the brokers give topic {_few(topics)} no id, so a topic that is deleted and made anew may not be noticed: "
+        f"its first records would be lost. Use Kafka 2.8 or newer, or {RESET} after a topic was made anew"
+    )
+
+
+def _few(topics: list[str]) -> str:
+    return ", ".join(topics[:3]) + (f" and {len(topics) - 3} more" if len(topics) > 3 else "")
 
 
 def _size(found: Mapping[Partition, Range]) -> int:
