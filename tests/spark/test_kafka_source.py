@@ -163,6 +163,14 @@ def test_a_key_that_is_not_in_utf8_is_malformed(spark: SparkSession, form: str) 
     assert found == [(None, told), (None, None), ("ok", None)]
 
 
+def test_a_record_without_a_time_has_none(spark: SparkSession) -> None:
+    """Kafka says -1: the last millisecond of 1969."""
+    said = Kafka.model_validate({"connection": "c", "topic": "t", "format": "binary", "metadata": {"timestamp": "at"}})
+    rows = spark.sql("SELECT timestamp_millis(ms) AS timestamp, X'00' AS value FROM VALUES (-2), (-1), (0) AS t (ms)")
+    found = decoded(rows, said).selectExpr("unix_millis(at) AS ms").collect()
+    assert [row["ms"] for row in found] == [-2, None, 0]
+
+
 BAD = [b"", b"no", b'{"n": "x"}', b"[]", b"5", b"null", b'{"n": 1', b"\xff\xfe",
        b'{"n": 1}{"n": 2}', b'{"n": 1}\n{"n": 2}', b'{"n": 1},{"n": 2}', b'{"n": 1} and more',
        b'{"k": "\xe4", "n": 1}']  # fmt: skip

@@ -19,6 +19,8 @@ from floodmark.core.sql.words.lexis import quoted
 
 _RECORD = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 
+_NO_TIME = -1  # Kafka's own word for it, in records of older producers
+
 
 def records(
     spark: SparkSession, wanted: Mapping[Partition, Range], settings: Mapping[str, str], headers: bool
@@ -94,6 +96,8 @@ def _or_key(malformed: Column, said: Kafka) -> Column:
 
 
 def _metadata(one: str, said: Kafka) -> Column:
+    if one == "timestamp":
+        return F.when(F.col(one) != F.timestamp_millis(F.lit(_NO_TIME)), F.col(one))
     if one != "key" or said.format == "binary":
         return F.col(one)
     key = F.col("key").cast("string")
