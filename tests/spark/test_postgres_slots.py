@@ -359,6 +359,31 @@ def test_an_update_of_a_row_that_is_not_read_yet_is_retried(
         source.frame(spark, step, again)
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_an_update_while_a_copy_is_read_is_retried_but_a_delete_is_not(
+    server: Server, place: Path, table: str, is_deleted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "rows_of", lambda spark, database, reading, parts, same: parts)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
+    source = source_of(place, table, by="snapshots")
+    server.run(f"INSERT INTO {table} VALUES (1), (2)")
+    begin = source.take_start()
+    end = source.take_end(begin)
+    parts = source.frame(spark, begin, end)
+    server.run(f"DELETE FROM {table} WHERE n = 2" if is_deleted else f"UPDATE {table} SET k = 'x' WHERE n = 2")
+    assert [n for part in parts for n, _ in server.ask(part.query)] == [1], "the tasks read later"
+    if is_deleted:
+        source.check_copied(end)
+        source.check_appended(end)
+        return
+    with pytest.raises(RunFailed, match=r"the 2 rows that were counted .*, found 1: rows were updated meanwhile"):
+        source.check_copied(end)
+    again = source.take_end(begin)
+    assert [n for part in source.frame(spark, begin, again) for n, _ in server.ask(part.query)] == [1, 2]
+    source.check_copied(again)
+    source.check_appended(again)
+
+
 def test_a_step_knows_how_many_rows_were_read(server: Server, place: Path, table: str) -> None:
     source = source_of(place, table, by="snapshots")
     begin = source.take_start()

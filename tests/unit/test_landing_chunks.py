@@ -43,7 +43,7 @@ from floodmark.core.rules.kinds import stream_can
 from floodmark.core.rules.model import Landing
 from floodmark.core.rules.rule import EpochLimits, Rule, Stream, load_rule
 from floodmark.core.rules.sinks.delivery import before_landing, delivery
-from floodmark.errors import Fenced, HistoryGone, RuleChanged, RuleInvalid, SqlRefused, WrongColumn
+from floodmark.errors import Fenced, HistoryGone, RuleChanged, RuleInvalid, RunFailed, SqlRefused, WrongColumn
 from floodmark.ledger.delta import tables
 from floodmark.ledger.landings import FIRST, app_of, cut, cut_app, due_cut
 from floodmark.ledger.ledger import Ledger
@@ -607,6 +607,22 @@ def test_a_column_without_values_may_be_missing_unless_the_rule_reads_it(
     monkeypatch.setattr(landing, "_has_values", lambda *_: False)
     with pytest.raises(WrongColumn, match="w: landed, found none") if refused else nullcontext():
         landing._check_fits(None, flow.rule(), "events", source, there.add("w", "integer"), here)  # type: ignore[arg-type]
+
+
+def test_a_copy_whose_rows_changed_while_it_was_written_is_not_committed(
+    once: Once, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed(_: fakes.FakeSource, end: str) -> None:
+        raise RunFailed(f"rows up to {end} were updated meanwhile")
+
+    once.create()
+    written, rule = mock.Mock(), SimpleNamespace(rule="counted", on_error="dead")
+    monkeypatch.setattr(landing, "Appending", lambda *_: written)
+    monkeypatch.setattr(landing._Copying, "_rows", lambda *_: mock.Mock(columns=[]))
+    monkeypatch.setattr(fakes.FakeSource, "check_copied", changed)
+    with pytest.raises(RunFailed, match="rows up to 9 were updated"):
+        landing._Copying(None, rule, "events", once.source)._copy(1, "8", "9")  # type: ignore[arg-type]
+    assert [name for name, *_ in written.method_calls] == ["write", "discard"]
 
 
 def test_upkeep_of_a_sink_keeps_nothing_for_a_landing_of_another_kind(place: Path) -> None:

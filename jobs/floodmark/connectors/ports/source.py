@@ -91,6 +91,10 @@ class Source(Protocol):
         """
         return None
 
+    def check_copied(self, end: str) -> None:
+        """Raise RunFailed if rows up to there may have changed while they were landed. Asked before the commit."""
+        return
+
     def remains(self) -> str | None:
         """What the source keeps outside of the rule's home, and for how long, for people; None if there is nothing."""
         return None

@@ -28,7 +28,7 @@ from floodmark.core.rules.kinds import SourceCan, source_can
 from floodmark.core.rules.rule import EpochLimits, Rule
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.core.text.tablenames import about
-from floodmark.errors import Fenced, NotOwned, WrongColumn
+from floodmark.errors import Fenced, NotOwned, RunFailed, WrongColumn
 from floodmark.ledger.comparing import check_before_commit
 from floodmark.ledger.delta import tablelog, tables
 from floodmark.ledger.delta.syncing import sync_commit
@@ -189,6 +189,7 @@ class _Copying:
         if recorded != number - 1:
             raise self._fenced()
         rows = self._write(at, frame)
+        self._check_copied(at, end)
         check_before_commit(f"landing/{self._name}", at.moves(), at.expected_effect())
         reach(self._rule.rule, "landing.before", number)
         said = {"rows": rows, "since": since, "end": end, "log_sum": self._inner.log_sum(end), **at.facts()}
@@ -216,6 +217,13 @@ class _Copying:
             at.discard()  # each run tries again: its files would fill the disk
             raise unread(self._rule, self._name, found["rows"], f"{MALFORMED_RECORD}{found['one']}", lands=True)
         return rows
+
+    def _check_copied(self, at: Appending, end: str) -> None:
+        try:
+            self._inner.check_copied(end)
+        except RunFailed:
+            at.discard()  # likewise
+            raise
 
     def _rows(self, since: str, end: str) -> DataFrame:
         """The rows of a range as the table has them, in few files. The table gains the columns that these rows have.

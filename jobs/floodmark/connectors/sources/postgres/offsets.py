@@ -206,10 +206,12 @@ class RowsOffset:
             return 0
         return max(0, self.rows - left - max(0, now.deleted - self.deleted))
 
+    def is_touched(self, now: RowsOffset) -> bool:
+        return self.may_be_updated(now) or self.is_counted_anew(now)
+
     def is_stale(self, now: RowsOffset, left: int) -> bool:
         """Whether rows are gone since they were counted, so that a later check would take them for updated ones."""
-        is_touched = self.may_be_updated(now) or self.is_counted_anew(now)
-        return self.lacks(now, left) > 0 or (is_touched and left != self.rows)
+        return self.lacks(now, left) > 0 or (self.is_touched(now) and left != self.rows)
 
     def at(self, before: int) -> RowsOffset:
         return replace(self, before=before, rows=None)

@@ -8,6 +8,7 @@ would not do: it has no subtransactions, whose numbers a row may have.)
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint,
   (SELECT concat_ws(' ', extract(epoch FROM a.stats_reset), extract(epoch FROM d.stats_reset))
    FROM pg_stat_archiver a, pg_stat_database d WHERE d.datname = current_database())
 FROM pg_current_snapshot() s"""
+
+COUNTED_AFTER = 11  # seconds: a session that does nothing counts what it did within 10
 
 # A row where the server counts what happens to rows.
 _COUNTS = "SELECT WHERE current_setting('track_counts')::bool AND NOT pg_is_in_recovery()"
@@ -169,14 +172,24 @@ class SnapshotsSource(TableSource, Stepped):
                 "does so within seconds, if track_counts is on. Retry: after deletes the run goes on, else it stops"
             )
 
-    def _check_as_counted(self, asked: psycopg.Connection[Any], of: Table, upto: RowsOffset, now: RowsOffset) -> None:
-        """Before rows are read: those that are not read yet may be updated, and then belong to a later copy."""
-        left = upto.rows if upto.rows is None else self._counted(asked, of, upto)
-        if left is not None and upto.is_stale(now, left):
-            raise RunFailed(
-                f"{self._about}: table {of.title}: expected the {upto.rows} rows that were counted before they were "
-                f"read, found {left}: rows were updated meanwhile. Nothing of this copy was kept; retry"
-            )
+    def _check_as_counted(self, asked: psycopg.Connection[Any], of: Table, upto: RowsOffset) -> None:
+        """Rows that no copy has yet may be updated, and then belong to a later one. Waits for the count of deletes."""
+        until = time.monotonic() + COUNTED_AFTER
+        while upto.rows is not None:
+            now, left = self._now(asked, of)[0], self._counted(asked, of, upto)
+            if not upto.is_stale(now, left):
+                return
+            if upto.is_touched(now) or time.monotonic() > until:
+                raise RunFailed(
+                    f"{self._about}: table {of.title}: expected the {upto.rows} rows that were counted before they "
+                    f"were read, found {left}: rows were updated meanwhile. Nothing of this copy was kept; retry"
+                )
+            time.sleep(1)
+
+    def check_copied(self, end: str) -> None:
+        """Tasks read on their own, so rows may be updated until then, and be left out."""
+        with self._asking() as (asked, of):
+            self._check_as_counted(asked, of, RowsOffset.parse(end))
 
     def news(self, since: str, upto: str | None = None) -> bool:
         read = RowsOffset.parse(since)
@@ -268,6 +281,6 @@ class SnapshotsSource(TableSource, Stepped):
             self._check(asked, of, read, now, following)
             self._check_not_written_anew(asked, of, upto, now)
             self._check_none_updated(asked, of, read, now)
-            self._check_as_counted(asked, of, upto, now)
+            self._check_as_counted(asked, of, upto)
             parts = number_parts(reading, read.before, upto.before, spark.sparkContext.defaultParallelism)
             return rows_of(spark, self._database, reading, parts, {})
