@@ -45,7 +45,7 @@ from floodmark.core.rules.rule import EpochLimits, Rule, Stream, load_rule
 from floodmark.core.rules.sinks.delivery import before_landing, delivery
 from floodmark.errors import Fenced, HistoryGone, RuleChanged, RuleInvalid, RunFailed, SqlRefused, WrongColumn
 from floodmark.ledger.delta import tables
-from floodmark.ledger.landings import FIRST, app_of, cut, cut_app, due_cut
+from floodmark.ledger.landings import app_of, cut, cut_app, due_cut
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.rule import landing
 from floodmark.spark.rule.landing import MOST, Which, _read, chunk_limits
@@ -586,16 +586,16 @@ def test_without_rows_a_landing_gains_only_columns_that_the_rule_reads(
 
 
 @pytest.mark.parametrize(
-    ("sql", "cut", "refused"),
+    ("sql", "why"),
     [
-        ("SELECT n, w FROM events", FIRST, True),
-        ("SELECT n FROM events", FIRST, False),
-        ("SELECT * FROM events", FIRST, False),
-        ("SELECT * FROM events", FIRST + 1, True),
+        ("SELECT n, w FROM events", "has the name, be it for an alias"),
+        ("SELECT n, at AS w FROM events", "has the name, be it for an alias"),
+        ("SELECT n FROM events", None),
+        ("SELECT * FROM events", "reads every column"),
     ],
 )
 def test_a_column_without_values_may_be_missing_unless_the_rule_reads_it(
-    place: Path, monkeypatch: pytest.MonkeyPatch, sql: str, cut: int, refused: bool
+    place: Path, monkeypatch: pytest.MonkeyPatch, sql: str, why: str | None
 ) -> None:
     flow = reading(place, 3, landing=True)
     flow.sql = sql
@@ -603,10 +603,25 @@ def test_a_column_without_values_may_be_missing_unless_the_rule_reads_it(
     for name, kind in {"at": "timestamp", "n": "long"}.items():
         here.add(name, kind)
         there.add(name, kind)
-    source = SimpleNamespace(address=flow.place.landing("events"), cut=lambda: cut)
+    source: Any = SimpleNamespace(address=flow.place.landing("events"))
     monkeypatch.setattr(landing, "_has_values", lambda *_: False)
-    with pytest.raises(WrongColumn, match="w: landed, found none") if refused else nullcontext():
+    problem = rf"w: landed as NULL, found none, and the rule {why}.*Restore these"
+    with pytest.raises(WrongColumn, match=problem) if why else nullcontext():
         landing._check_fits(None, flow.rule(), "events", source, there.add("w", "integer"), here)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("process", "which"), [(None, named), ("a class", needed)])
+def test_rows_that_wait_gain_all_columns_that_a_class_may_read(
+    once: Once, monkeypatch: pytest.MonkeyPatch, process: str | None, which: Which
+) -> None:
+    once.create()
+    monkeypatch.setitem(kinds.SOURCES, "fake", "floodmark.connectors.ports.fakes:SOURCE")
+    asked, rule = mock.Mock(), SimpleNamespace(streams={"events": once.stream}, epoch=EpochLimits(), process=process)
+    monkeypatch.setattr(landing, "_read", asked)
+    monkeypatch.setattr(landing, "_gain", mock.Mock())
+    monkeypatch.setattr(landing, "layouts", mock.Mock())
+    assert [*landing._Copying(None, rule, "events", once.source).copies()] == []  # type: ignore[arg-type]
+    assert asked.call_args.args[-1] is which
 
 
 def test_a_copy_whose_rows_changed_while_it_was_written_is_not_committed(

@@ -33,7 +33,6 @@ from floodmark.ledger.comparing import check_before_commit
 from floodmark.ledger.delta import tablelog, tables
 from floodmark.ledger.delta.syncing import sync_commit
 from floodmark.ledger.home import Home
-from floodmark.ledger.landings import FIRST
 from floodmark.spark.read.batch import unread
 from floodmark.spark.read.typechanges import gained_fields, wrong_types
 from floodmark.spark.session.session import cores, rule_session
@@ -108,17 +107,17 @@ def _check_fits(
     session: SparkSession, rule: Rule, name: str, source: Landed, there: StructType, wanted: StructType
 ) -> None:
     """A column that the source has no more may be missing only if no landed row has a value there and the rule does not
-    read it: its rows would have NULL from now on. Upkeep may have removed rows with values."""
+    read it: its rows would have NULL from now on, whatever the records have."""
     given = {one.lower() for one in wanted.names}
     wrong = [f"{path}: landed as {known}, found {now}" for path, known, now in wrong_types(there, wanted)]
     lacking = [one for one in there.names if one.lower() not in given and one != MALFORMED]
     if lacking:
         types = {one.name: one.dataType.simpleString() for one in there}
-        which = needed if source.cut() > FIRST else named
-        read = with_checked_columns(rule, name, which(rule, name, types), types)
-        wrong += [
-            f"{one}: landed, found none" for one in lacking if one in read or _has_values(session, source.address, one)
-        ]
+        read = with_checked_columns(rule, name, needed(rule, name, types), types)
+        valued = {one for one in lacking if _has_values(session, source.address, one)}
+        as_null = f"landed as NULL, found none, and {_why_read(rule)}"
+        found = {one: "landed, found none" if one in valued else as_null for one in lacking}
+        wrong += [f"{one}: {said}" for one, said in found.items() if one in valued or one in read]
     if wrong:
         raise WrongColumn(
             about(
@@ -129,6 +128,13 @@ def _check_fits(
                 "the home, and start over with `floodmark reset`",
             )
         )
+
+
+def _why_read(rule: Rule) -> str:
+    """Why a column counts as read."""
+    if rule.query.star:
+        return "the rule reads every column"
+    return "the rule has the name, be it for an alias or another table's column"
 
 
 def _has_values(session: SparkSession, address: str, column: str) -> bool:
@@ -176,7 +182,8 @@ class _Copying:
         with self._source.of_source():
             ends = steps(self._inner, newest.end, limits)
             if len(ends) == 1:  # no copy brings the columns that the SQL may read of rows that wait
-                wanted = _read(self._rule, self._name, self._inner, self._session, named)
+                which = named if self._rule.process is None else needed
+                wanted = _read(self._rule, self._name, self._inner, self._session, which)
                 _gain(self._session, self._address, layouts.schema_of(self._address), wanted)
         for number, (since, end) in enumerate(pairwise(ends), newest.number + 1):
             yield self._copy(number, since, end)
