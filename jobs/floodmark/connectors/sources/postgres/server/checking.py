@@ -91,21 +91,24 @@ def _again(named: str, of: Table, had: Published, found: Published) -> Iterator[
 
 
 def check_old_rows(about: str, of: Table, had: Form, found: Form, kinds: Collection[str]) -> None:
-    """Raise HistoryGone if deletes no longer come with the values that they had; so do updates of the key."""
+    """Raise HistoryGone if deletes no longer come with the values that they had. An update of the key is one, too."""
     if not {"update", "delete"} & set(kinds):
         return
     parts = " and of each of its partitions" if of.kind == "p" else ""
-    again = "and run again: deletes that were made meanwhile are malformed rows. To read deletes with their keys alone"
+    what, come = ("deletes", "") if "delete" in kinds else ("updates of the key", ", or plain updates")
+    again = f"and run again: {what} that were made meanwhile are malformed rows{come}. To read {what} with"
     if (had.identity, found.identity) == (FULL_ROWS, KEYS):
         raise HistoryGone(
-            f"{about}: expected REPLICA IDENTITY FULL of {of.title}{parts}, as before, found another: deletes would "
-            f"come with values of the key alone. ALTER TABLE ... REPLICA IDENTITY FULL, {again}, {RESET}"
+            f"{about}: expected REPLICA IDENTITY FULL of {of.title}{parts}, as before, found another: {what} would "
+            f"come with old values of the key alone. ALTER TABLE ... REPLICA IDENTITY FULL, {again} those alone, "
+            f"{RESET}"
         )
     lost = ", ".join(had.lost_key(found))
     if lost:
         raise HistoryGone(
             f"{about}: expected a replica identity of {of.title}{parts} with {lost}, as before, found one without: "
-            f"deletes would lack it. Make it as it was, or REPLICA IDENTITY FULL, {again}, {RESET}"
+            f"{what} would lack its old value. Make it as it was, or REPLICA IDENTITY FULL, {again} the new one, "
+            f"{RESET}"
         )
 
 
