@@ -16,6 +16,7 @@ import pytest
 import yaml
 from support.shopserver import CLASS, COLUMNS, Shop, orders, shop
 
+from floodmark.connectors.delta.landed import _is_spelt_by
 from floodmark.connectors.ports.registry import source
 from floodmark.connectors.sources.python.offsets import beyond, checked, line, parsed, reaches
 from floodmark.connectors.sources.python.options import check_class
@@ -142,6 +143,15 @@ def opened(code: str = GOOD, **more: Any) -> PythonSource:
     found = source("s", Stream(kind="python", address="python://rows:Rows", options=options), None)
     assert isinstance(found, PythonSource)
     return found
+
+
+def test_whether_an_offset_is_its_own_is_told_without_the_class() -> None:
+    found = opened(GOOD + "    def describe(self, at):\n        return 1 / 0\n")
+    own = found.end()
+    with pytest.raises(RunFailed, match=r"rows:Rows\.describe raised ZeroDivisionError"):
+        found.describe(own)
+    assert found.identity(own) == found.address
+    assert _is_spelt_by(found, own) and not _is_spelt_by(found, '{"n": 5}')
 
 
 @pytest.mark.parametrize(

@@ -327,8 +327,7 @@ def _is_spelt_by(source: Source, offset: str) -> bool:
     """Whether an offset is one of the source's own: older landings do not say which kind of source they copied, and a
     kind may have several forms."""
     try:
-        if source.identity(offset) == source.address:  # offsets of its kind do not name it
-            source.describe(offset)
+        source.check_spelt(offset)
     except (AttributeError, KeyError, TypeError, ValueError):
         return False
     return True

@@ -130,10 +130,14 @@ class Source(Protocol):
     def identity(self, offset: str) -> str:
         """The identity of the offset's source: a different text means a different source, whatever its address.
 
-        Raises KeyError, TypeError, ValueError or AttributeError for an offset of another kind; if the text is the
-        address, `describe` does.
+        Raises as `check_spelt` for an offset of another kind, unless the text is the address.
         """
         return self.address
+
+    def check_spelt(self, offset: str) -> None:
+        """Raise KeyError, TypeError, ValueError or AttributeError for an offset of another kind of source."""
+        if self.identity(offset) == self.address:  # offsets of its kind do not name it
+            self.describe(offset)
 
     def in_snapshot(self, offset: str) -> bool:
         """Whether input from the offset on is in no order of time, so that the watermark waits."""

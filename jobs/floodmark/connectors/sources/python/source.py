@@ -92,6 +92,9 @@ class PythonSource(Stepped):
     def identity(self, offset: str) -> str:
         return parsed(offset)[0]
 
+    def check_spelt(self, offset: str) -> None:
+        parsed(offset)  # to describe it is the author's code
+
     def is_another(self, offset: str, log_sum: str | None = None) -> bool:
         return self._author.has("identity") and parsed(offset)[0] != str(self._author.call("identity"))
 
