@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -509,16 +510,23 @@ def test_a_copy_of_a_log_that_cannot_be_removed_stops_no_run_once_the_log_is_who
         assert [one.startswith(said) for one in look(flow.rule(), flow.home).notices] == [True]
         with mock.patch.object(news, "holder_pid", return_value=7):
             assert look(flow.rule(), flow.home).notices == ()
-        with pytest.raises(RunFailed, match=r"cannot be removed; the log is whole\..*by hand\. Then retry"):
+        with pytest.raises(RunFailed, match=r"removed; the log is whole: Perm.* by hand, then retry"):
             damages.restore_log(root)
     check(flow.rule(), flow.home)
     assert not (root / HELD).exists() and look(flow.rule(), flow.home).notices == ()
 
 
-def test_a_log_that_cannot_be_put_back_stops_a_run_with_the_way_on(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("code", "way"),
+    [(errno.EACCES, "Give the right to both"), (errno.ENOSPC, "Make room"), (errno.EROFS, "Mount it for writing")],
+)
+def test_a_log_that_cannot_be_put_back_stops_a_run_with_the_way_on(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch, code: int, way: str
+) -> None:
     head, root = cut(flow)
-    monkeypatch.setattr(damages, "link", refuses)
-    with pytest.raises(RunFailed, match=f"{HELD} cannot be put back into the table's log: Permission denied"):
+    monkeypatch.setattr(damages, "link", mock.Mock(side_effect=OSError(code, os.strerror(code), "/lake/t")))
+    problem = f"{HELD} cannot be put back into the table's log: {os.strerror(code)}. {way}, then retry"
+    with pytest.raises(RunFailed, match=re.escape(problem)):
         restore_logs(flow.place, id_of(flow), head)
     assert (root / HELD).exists()
 

@@ -23,6 +23,7 @@ from uuid import uuid4
 
 from floodmark.errors import RunFailed
 from floodmark.ledger.delta.hadoopsums import fits
+from floodmark.ledger.delta.storefaults import cannot_take, make_room
 
 HELD = "_floodmark_log"  # a folder of the table, for the log's files while files are joined; readers pass over it
 PART = ".new"  # ends the name of a copy in the making, which begins with a dot
@@ -338,20 +339,19 @@ def restore_log(root: Path, must_go: bool = True) -> None:
         _put_back(root / HELD, root / "_delta_log")
     except OSError as fault:
         problem = f"log entries in {root / HELD} cannot be put back into the table's log"
-        raise RunFailed(f"{problem}: {fault.strerror or fault}. Give the right to both, then retry") from fault
+        raise _stuck(problem, fault, "Give the right to both") from fault
     try:
         shutil.rmtree(root / HELD)
     except OSError as fault:
+        problem = f"{root / HELD}, a copy of the log from an upkeep that was killed, cannot be removed"
         if must_go:
-            raise RunFailed(f"{held_text(root)}. Then retry") from fault
+            raise _stuck(f"{problem}; the log is whole", fault, "Give the right to it, or remove it by hand") from fault
 
 
-def held_text(root: Path) -> str:
-    """What to do about files of the log that stay."""
-    return (
-        f"{root / HELD}, a copy of the table's log from an upkeep that was killed, cannot be removed; the log is "
-        "whole. Give the right to the folder, or remove it by hand"
-    )
+def _stuck(problem: str, fault: OSError, way: str) -> RunFailed:
+    """`way`: what helps, unless the disk takes nothing."""
+    why = cannot_take(str(fault))
+    return RunFailed(f"{problem}: {fault.strerror or fault}. {make_room(why).capitalize() if why else way}, then retry")
 
 
 def _put_back(held: Path, log: Path) -> None:
