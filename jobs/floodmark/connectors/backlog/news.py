@@ -19,7 +19,8 @@ from floodmark.core.protocol.recovery import Gate, at_the_gate, check_unfailed
 from floodmark.core.protocol.ticks import tick_target
 from floodmark.core.text.addresses import identity
 from floodmark.errors import NotThereYet, RunFailed
-from floodmark.ledger.delta.damage import HELD, is_held
+from floodmark.ledger.delta.damage import HELD
+from floodmark.ledger.delta.tables import has_own_held
 from floodmark.ledger.holder import holder_pid
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
@@ -66,7 +67,7 @@ def look(rule: Rule, root: Path, close_until: datetime | None = None) -> News:
     seen = _ends(opened, lines, head)
     why = _why(rule, home, ledger) or _tick(rule, head, close_until)
     backlog = _backlog(rule, home, head) if why else 0
-    notices = tuple(one for name, line in lines.items() for one in opened[name].notices(line)) + _left(home, head)
+    notices = tuple(one for name, line in lines.items() for one in opened[name].notices(line)) + _left(home, ledger)
     return News(why, head.epoch if head else 0, seen, backlog, head.seq if head else 0, None, notices)
 
 
@@ -77,15 +78,16 @@ def _lines(rule: Rule, head: Head | None) -> dict[str, str]:
     return {name: line for name, line in head.lines.items() if name in rule.streams}
 
 
-def _left(home: Home, head: Head | None) -> tuple[str, ...]:
-    """Copies of logs in the sinks' folders that nobody works on."""
-    if head is None or holder_pid(home.lock) is not None:
+def _left(home: Home, ledger: LedgerReader | None) -> tuple[str, ...]:
+    """Copies of logs in the sinks' folders that nobody works on. Another ledger's upkeep may be at work on its own."""
+    head = ledger.head if ledger else None
+    if ledger is None or head is None or holder_pid(home.lock) is not None:
         return ()
     return tuple(
         f"{root / HELD} holds a copy of the table's log, left by an upkeep that was killed. The next run or upkeep "
         "puts back what the log lacks, and removes the copy. If the folder stays, give Floodmark the right to remove it"
         for root in map(Path, places_of(head).values())
-        if is_held(root)
+        if has_own_held(root, ledger.id)
     )
 
 

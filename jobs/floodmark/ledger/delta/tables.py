@@ -182,8 +182,13 @@ def owner_of(table: DeltaTable) -> str | None:
 def restore_own_log(root: Path, ledger: str, must_go: bool = True) -> None:
     """Put back log entries of a sink that a killed upkeep has left out, if the table is this ledger's: the upkeep of
     another one may be at work on it. must_go: as for `restore_log`."""
-    if is_held(root) and _is_own(root, ledger):
+    if has_own_held(root, ledger):
         restore_log(root, must_go)
+
+
+def has_own_held(root: Path, ledger: str) -> bool:
+    """Whether log entries of this ledger's own table are held."""
+    return is_held(root) and _is_own(root, ledger)
 
 
 def _is_own(root: Path, ledger: str) -> bool:
