@@ -131,6 +131,8 @@ def deferring(*streams: str) -> dict[str, tuple[Rewrite, ...]]:
 @pytest.mark.parametrize(
     ("unread", "waits", "only", "over", "given_up"),
     [
+        (["others"], [], ["events", "others"], ["others"], []),  # a kill came after `events` had been given up
+        ([], ["events"], ["events", "others"], [], ["events"]),
         (["events", "others"], [], [], ["others"], []),
         (["events", "others"], ["events"], [], ["others"], []),
         (["others"], ["events", "others"], [], ["others"], ["others"]),
@@ -148,7 +150,9 @@ def test_what_is_skipped_of_streams_that_stop_and_that_are_corrected(
     head = replace(Ledger.open(flow.place.ledger, "by hand").begun, deferred=deferring(*waits))
     found = skips(flow.rule(), head, rewritten(*unread), only)
     assert ([*found.over], [*found.given_up]) == (over, given_up)
-    assert len([*found.described()]) == len(over) + len(given_up)
+    answered = {*only}.difference(over, given_up)
+    assert len([*found.described()]) == len(over) + len(given_up) + len(answered)
+    assert all(f"stream {name}: no commit is left to pass over" in found.described() for name in answered)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +160,7 @@ def test_what_is_skipped_of_streams_that_stop_and_that_are_corrected(
     [
         (["others"], [], ["events"], "--stream events: expected .* found these: others"),
         ([], [], ["unknown"], "--stream unknown: expected .* found these: none"),
+        (["others"], [], ["others", "unknown"], "--stream unknown: expected .* found these: others"),
         (["events", "others"], [], ["events"], "stream others has stopped the rule, too.*`--stream others`"),
         (["others"], ["others"], [], "stream others: .*cannot forget them.*`floodmark correct counted`"),
         (["events"], ["events"], ["events"], "stream events: .*cannot forget them.*`floodmark reset counted`"),

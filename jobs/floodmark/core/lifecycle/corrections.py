@@ -276,10 +276,14 @@ def _way_past(rule: Rule, head: Head, rewritten: Collection[str] | None) -> str:
 
 @dataclass(frozen=True)
 class Skips:
-    """What `correct --skip` acts on, by stream: rewrites that its run passes over, and deferred ones it gives up."""
+    """What `correct --skip` acts on, by stream: rewrites that its run passes over, and deferred ones it gives up.
+
+    `answered`: streams that were named, and have none left.
+    """
 
     over: Mapping[str, Rewrite]
     given_up: Mapping[str, Sequence[Rewrite]]
+    answered: Collection[str] = ()
 
     def described(self) -> Iterator[str]:
         """For people, before it is done."""
@@ -287,6 +291,8 @@ class Skips:
             yield f"stream {name}: commits that remove or change rows will be passed over, from {one.commits[0]} on"
         for name, ones in self.given_up.items():
             yield f"stream {name}: the correction of {', '.join(commits_of(ones))} will be given up"
+        for name in self.answered:
+            yield f"stream {name}: no commit is left to pass over"
 
 
 def skips(rule: Rule, head: Head, unread: Mapping[str, Rewrite], only: Collection[str] = ()) -> Skips:
@@ -299,19 +305,22 @@ def skips(rule: Rule, head: Head, unread: Mapping[str, Rewrite], only: Collectio
     given_up = {name: ones for name, ones in head.deferred.items() if not wanted or name in wanted}
     over = {name: one for name, one in unread.items() if name in wanted}
     kept = [name for name in over if name in head.corrected]
+    left = [name for name in only if name in unread or name in head.deferred]
     problems = chain(
-        _not_rewritten([*unread, *head.deferred], only),
+        # After a kill, a repetition finds some of them answered.
+        _not_rewritten([*unread, *head.deferred], [name for name in only if name not in (left and rule.streams)]),
         _stopping([name for name in stops if name not in wanted]),
         _corrected(rule.rule, [name for name in kept if name in stops or name not in given_up]),
     )
     problem = next(problems, None)
     if problem is not None:
         raise Refused(f"rule {rule.rule}: {problem}")
-    return Skips({name: one for name, one in over.items() if name not in kept}, given_up)
+    answered = [name for name in only if name not in left]
+    return Skips({name: one for name, one in over.items() if name not in kept}, given_up, answered)
 
 
-def _not_rewritten(known: Sequence[str], only: Iterable[str]) -> Iterator[str]:
-    for name in (name for name in only if name not in known):
+def _not_rewritten(known: Sequence[str], others: Iterable[str]) -> Iterator[str]:
+    for name in others:
         yield (
             f"--stream {name}: expected a stream with commits that remove or change rows and have yet to be corrected "
             f"or passed over, found these: {', '.join(dict.fromkeys(known)) or 'none'}"
