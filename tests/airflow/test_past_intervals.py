@@ -291,16 +291,30 @@ def test_a_correction_that_others_began_is_no_answer_while_another_rewrite_is_le
     assert asked.done(rule, Tries("monday")) == "correction 1 is committed", "another run has finished what it began"
 
 
-def test_a_skip_is_done_once_all_streams_that_it_names_are_passed_over(rule: Rule, place: Path) -> None:
-    """A try may be killed after it has given up what waits for one stream, and before it passes over another's."""
+@pytest.mark.parametrize("streams", [(), ("events",)])
+def test_a_skip_is_done_once_nothing_is_left_to_pass_over(rule: Rule, place: Path, streams: tuple[str, ...]) -> None:
+    """A try may be killed after it has given up what waits for a stream, and before it passes over what is unread."""
     ledger, _ = deferred(rule, place, "b1.try1")
     ledger.live(Life(what="skipped", streams=("events",)))
-    for streams in ((), ("events",)):
-        assert (
-            Correct(skip=True, streams=streams).done(rule, Tries("b1"))
-            == "the rewrites of events will not be corrected"
-        )
-    assert Correct(skip=True, streams=("events", "others")).done(rule, Tries("b1")) is None
+    asked = Correct(skip=True, streams=streams)
+    assert asked.done(rule, Tries("b1")) == "the rewrites of events will not be corrected"
+    write_deltalake(str(place / "lake" / "events"), pa.table({"n": [2]}), mode="overwrite")
+    assert asked.done(rule, Tries("b1")) is None
+    assert asked.preview(rule).startswith("stream events: commits that remove or change rows will be passed over")
+
+
+def test_later_commits_of_a_corrected_stream_are_none_that_a_skip_has_left(rule: Rule, place: Path) -> None:
+    _, one = deferred(rule, place, "monday")
+    rewrites = {"events": Rewritten(**one.model_dump(), left=Digest(), came=Digest())}
+    done_by(rule, place / "home", START, START + HOUR, "monday", rewrites=rewrites)
+    ledger, _ = deferred(rule, place, "b1.try1")
+    ledger.live(Life(what="skipped", streams=("events",)))
+    write_deltalake(str(place / "lake" / "events"), pa.table({"n": [2]}), mode="overwrite")
+    stream = rule.streams["events"].model_copy(update={"on_rewrite": "correct"})
+    following = rule.model_copy(update={"streams": {"events": stream}})
+    asked = Correct(skip=True, streams=("events",))
+    assert asked.done(following, Tries("b1")) == "the rewrites of events will not be corrected"
+    assert asked.done(rule, Tries("b1")) is None, "the stream has stopped the rule"
 
 
 def test_a_skip_is_previewed_by_stream_as_the_command_does_it(rule: Rule, place: Path) -> None:

@@ -13,7 +13,7 @@ from floodmark_airflow.triggers.fields import Flag, Texts, asks
 from floodmark_airflow.triggers.operations import Operation, head_of, home_of, ledger_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
@@ -68,16 +68,29 @@ class Correct(Operation):
         skipped = [row.epoch for row, body in bodies if row.kind == "intent" and "skipped" in body and tries.wrote(row)]
         committed = [epoch for epoch in skipped if epoch <= ledger.begun.epoch]
         given_up = [body["streams"] for row, body in bodies if body.get("what") == "skipped" and tries.wrote(row)]
-        passed = {name for row, body in bodies if row.epoch in committed for name in body.get("skipped", {})}
-        if self.skip and not passed.union(*given_up).issuperset(self.streams):
-            return None  # a kill may come between the two ways of passing commits over
-        if self.skip and given_up:
-            return f"the rewrites of {', '.join(given_up[-1])} will not be corrected"
         if self.skip:
-            return f"epoch {committed[-1]} has passed them over" if committed else None
+            names = [name for streams in given_up for name in streams]
+            return None if self._is_left(rule, ledger.begun, names) else _skipped(names, committed)
         if not corrected or (mine.isdisjoint(corrected) and _unanswered(rule, ledger.begun)):
             return None
         return f"correction {corrected[-1]} is committed"
+
+    def _is_left(self, rule: Rule, head: Head, given_up: Collection[str]) -> bool:
+        """Whether a rewrite has yet to be skipped: a kill may come between the two ways of passing commits over.
+
+        Of a stream that was corrected before, only what waited is given up; a correction follows later commits.
+        """
+        from floodmark.connectors.planning.rewrites import stopped
+
+        stops = stopped(rule, home_of(rule), head)
+        followed = {name for name in given_up if name in head.corrected and name not in stops}
+        return not followed.issuperset(_unanswered(rule, head).keys() & {*(self.streams or stops)})
+
+
+def _skipped(given_up: Sequence[str], committed: Sequence[int]) -> str | None:
+    if given_up:
+        return f"the rewrites of {', '.join(dict.fromkeys(given_up))} will not be corrected"
+    return f"epoch {committed[-1]} has passed them over" if committed else None
 
 
 def _skipping(rule: Rule, head: Head, streams: Collection[str]) -> str:
