@@ -48,6 +48,14 @@ def test_silence_counts_as_event_time_from_the_declared_length_on(tmp_path: obje
     assert asked(flow, 4000, watermark=-100 * SECOND) == 3900 * SECOND
 
 
+def test_an_epoch_that_only_passes_commits_without_rows_puts_nothing_off(tmp_path: object) -> None:
+    """Sources are optimized, and the offsets follow their logs."""
+    flow = flow_of(tmp_path)
+    head = replace(head_of(flow, 0, 30 * SECOND), quiet_ms=CLOCK - 599_000)
+    assert tick_target(flow.rule(), head, CLOCK * 1000, None) is None
+    assert tick_target(flow.rule(), head, CLOCK * 1000 + SECOND, None) == 600 * SECOND
+
+
 def test_without_the_declaration_or_a_watermark_nothing_is_due(tmp_path: object) -> None:
     assert asked(flow_of(tmp_path, after=None), 10**6) is None
     assert asked(flow_of(tmp_path), 10**6, watermark=None) is None

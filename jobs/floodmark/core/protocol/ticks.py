@@ -37,11 +37,11 @@ def tick_target(rule: Rule, head: Head, clock: int, close_until: int | None) -> 
 def quiet_until(rule: Rule, head: Head, clock: int) -> int | None:
     """How far `close_idle_after` advances the watermark if nothing has come until `clock`; None: no tick is due.
 
-    Silence counts as event time: the watermark advances by as much as the clock has since the head's epoch. The result
-    is also None if everything that the rule has seen is closed.
+    Silence counts as event time: the watermark advances by as much as the clock has since the newest epoch that read
+    rows or moved the watermark. The result is also None if everything that the rule has seen is closed.
     """
     after = rule.close_idle_after_us
-    quiet = clock - head.entry.clock_ms * 1000
+    quiet = clock - head.quiet_since_ms * 1000
     if after is None or head.watermark is None or head.open is not None or quiet < after:
         return None
     newest = max((at for at in head.maxima.values() if at is not None), default=head.watermark)

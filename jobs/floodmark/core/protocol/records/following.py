@@ -21,6 +21,7 @@ from floodmark.core.protocol.records.rows import (
     Row,
     Seal,
     text_of,
+    total,
 )
 from floodmark.core.protocol.watermark import merge
 from floodmark.core.rules.kinds import durable_sinks
@@ -189,10 +190,17 @@ def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
         columns=(head.open.columns if head.open else {}) or head.columns,
         replays=head.replays | ({row.epoch: head.open.replay} if head.open and head.open.replay else {}),
         skipped=_skipped(head),
+        quiet_ms=None if _is_heard(head, record) else head.quiet_since_ms,
         open=None,
         attempt=0,
         failed=None,
     )
+
+
+def _is_heard(head: Head, record: Commit | Lost) -> bool:
+    """Whether an epoch ends the silence: it has read rows, or the watermark has taken the silence into account."""
+    ticks = head.open.ticks if head.open else ()
+    return bool(total(record.counts).read or ticks or record.watermark != head.watermark)
 
 
 def _skipped(head: Head) -> dict[str, int]:

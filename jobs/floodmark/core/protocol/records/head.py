@@ -40,7 +40,8 @@ class Head:
     `deferred`: by stream, the rewrites that lie before its offset and have yet to be corrected, in their order.
     `forgets`: how often rows of this generation were forgotten; `forgotten`: by table, the commit with which its log
     starts since the last time; `forgetting`: a forget that has not ended. `restated_by`: the class by which a backfill
-    of everything has written the state since the newest committed epoch.
+    of everything has written the state since the newest committed epoch. `quiet_ms`: the clock of the newest epoch that
+    read rows or moved the watermark, if newer ones only passed commits without rows.
     """
 
     seq: int
@@ -87,6 +88,12 @@ class Head:
     forgotten: dict[str, int] = field(default_factory=dict)
     forgetting: Forgetting | None = None
     restated_by: Process | None = None
+    quiet_ms: int | None = None
+
+    @property
+    def quiet_since_ms(self) -> int:
+        """Since when, by the epochs' clocks, no row has come."""
+        return self.entry.clock_ms if self.quiet_ms is None else self.quiet_ms
 
     @property
     def process(self) -> Process | None:
