@@ -234,6 +234,73 @@ def test_what_a_class_reads_of_its_epoch_is_found(texts: dict[str, str], found: 
     assert list(of_its_epoch(text, "a.py", "Mine")) == found
 
 
+APART = """
+import registry
+from dataclasses import dataclass
+STEPS = {{}}
+def register(one):
+    STEPS[one.__name__] = one
+    return one
+{before}
+class Theirs{bases}:
+    def process(self, key, rows, ctx):
+        return ctx.now
+{after}
+class Mine:
+    {inside}
+    def process(self, key, rows, other):
+        return next(iter(STEPS.values())).process(key, rows, other)
+    {end}
+{last}
+"""
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {"after": 'STEPS["theirs"] = Theirs()'},
+        {"after": "STEPS.update(theirs=Theirs())"},
+        {"after": "STEPS |= {'theirs': Theirs()}"},
+        {"after": "made = register(Theirs)"},
+        {"after": "OTHERS = [Theirs]\nregistry.add(OTHERS)"},
+        {"after": "def make():\n    return Theirs()\nregister(make)"},
+        {"after": "@register\ndef make():\n    return Theirs()"},
+        {"after": "for one in (Theirs,):\n    register(one)"},
+        {"after": "class Setup:\n    registry.add(Theirs)"},
+        {"before": "@register"},
+        {"before": "@registry.add('theirs')"},
+        {"bases": "(registry.Step, name='theirs')"},
+        {"before": "class Step:\n    def __init_subclass__(cls):\n        register(cls)", "bases": "(Step)"},
+        {"last": "Mine.helper = Theirs()"},
+        {"inside": "steps = registry.of(Theirs)"},
+        {"end": "@register\n    def helper(self, other): pass", "last": "register(lambda: Theirs())"},
+        {"last": "def find(name):\n    return globals()[name]"},
+    ],
+)
+def test_a_class_that_the_module_hands_on_is_read_too(texts: dict[str, str]) -> None:
+    """Where from others get it is not known."""
+    text = APART.format(**dict.fromkeys(("before", "bases", "after", "end", "last"), "") | {"inside": "pass"} | texts)
+    (found,) = of_its_epoch(text, "a.py", "Mine")
+    assert found.endswith(": ctx.now")
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {},
+        {"before": "@dataclass"},
+        {"before": "@dataclass(frozen=True)"},
+        {"after": "ALIAS: list[type] = [Theirs]"},
+        {"after": "def make():\n    return Theirs()"},
+        {"after": "class Others:\n    steps = [Theirs]\n    @property\n    def one(self):\n        return Theirs()"},
+        {"last": "LOG = registry.logger('theirs')"},
+    ],
+)
+def test_a_class_that_the_module_only_defines_is_another_rules(texts: dict[str, str]) -> None:
+    text = APART.format(**dict.fromkeys(("before", "bases", "after", "end", "last"), "") | {"inside": "pass"} | texts)
+    assert list(of_its_epoch(text, "a.py", "Mine")) == []
+
+
 def test_clocks_are_refused_at_qos_2_only(load: Any) -> None:
     clock = ("for row in rows", "import time\n        for row in (time.time(), rows)")
     with pytest.raises(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _CLOCKS = frozenset(
     """
@@ -29,6 +29,8 @@ _OTHER = "gives a different answer in a replay"
 _DERIVED = "derive it from the row, for example with uuid.uuid5"
 _RANDOM_MODULES = ("random", "secrets", "numpy.random")
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_KEEP_NOTHING = frozenset({"dataclasses.dataclass", "functools.cache", "functools.lru_cache", "typing.final"})
+_LOOKUPS = frozenset({"globals", "vars", "eval", "exec", "modules", "__subclasses__", "__init_subclass__"})
 _WATCHED = {name.rpartition(".")[0] for name in _CLOCKS | _RANDOM} | set(_RANDOM_MODULES)
 
 
@@ -69,14 +71,18 @@ def _only_imported(tree: ast.Module) -> dict[str, str]:
 
 
 def _other_classes(tree: ast.Module, name: str) -> list[ast.stmt]:
-    """Classes of the module that other rules name: they have a method `process`, and class `name` does not lead to
-    them by any name in it, or in what such a name stands for."""
+    """Classes of the module that other rules name: they have a method `process`, and neither class `name` nor what the
+    module does when it is imported leads to them by any name in it, or in what such a name stands for."""
+    if any(_looks_up(node) for node in ast.walk(tree)):
+        return []
     bound: dict[str, list[ast.stmt]] = {}
     for part in tree.body:
         for one in _bound(part):
             bound.setdefault(one, []).append(part)
     reached: set[str] = set()
-    waiting = [name]
+    waiting = [name, *(node.id for part in _run(tree.body) for node in ast.walk(part) if isinstance(node, ast.Name))]
+    names = dict(_imported(tree))
+    waiting += (part.name for part in tree.body if isinstance(part, _DEFINITIONS) and _is_handed_on(part, names))
     while waiting:
         one = waiting.pop()
         if one not in reached:
@@ -86,6 +92,38 @@ def _other_classes(tree: ast.Module, name: str) -> list[ast.stmt]:
     return [
         node for node in tree.body if isinstance(node, ast.ClassDef) and node.name not in reached and _processes(node)
     ]
+
+
+def _run(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
+    """What runs when these statements are, apart from definitions: it may put a class where others find it."""
+    for part in body:
+        if isinstance(part, _DEFINITIONS):
+            yield from part.decorator_list
+            yield from _run(part.body) if isinstance(part, ast.ClassDef) else ()
+        elif not _names_alone(part):
+            yield part
+
+
+def _names_alone(part: ast.stmt) -> bool:
+    """Whether a statement does no more than give names to something."""
+    if not isinstance(part, (ast.Assign, ast.AnnAssign)):
+        return False
+    targets = part.targets if isinstance(part, ast.Assign) else [part.target]
+    calls = any(isinstance(node, ast.Call) for node in ast.walk(part))
+    return not calls and all(isinstance(target, ast.Name) for target in targets)
+
+
+def _is_handed_on(part: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, names: dict[str, str]) -> bool:
+    """Whether something else gets a definition: a decorator that may keep it, or the metaclass or base of a class."""
+    handed = (one.func if isinstance(one, ast.Call) else one for one in part.decorator_list)
+    kept = any(_dotted(one, names) not in _KEEP_NOTHING for one in handed)
+    return kept or (isinstance(part, ast.ClassDef) and bool(part.keywords))
+
+
+def _looks_up(node: ast.AST) -> bool:
+    """Whether this finds classes otherwise than by a name of theirs in the module."""
+    names = (getattr(node, field, None) for field in ("id", "attr", "name"))
+    return isinstance(node, (ast.Name, ast.Attribute, ast.FunctionDef)) and any(one in _LOOKUPS for one in names)
 
 
 def _bound(part: ast.stmt) -> Iterator[str]:
