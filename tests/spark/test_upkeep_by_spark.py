@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from support.aged import age, entries, files
-from support.flow import Flow, event, rows_of
+from support.flow import SCHEMA, Flow, event, rows_of
 from support.running import crash, run
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import Certificate, audit
 from floodmark.cli.app import app
+from floodmark.spark.rule.epochs.draining import Drainer
 
 UPSERTED = {"key": ["k", "start"]}
 
@@ -178,3 +180,25 @@ def test_a_table_whose_values_deltas_client_cannot_read_stops_no_upkeep(
     assert "2 small files joined" in said, "of the other sink"
     assert spark.read.format("delta").load(flow.sink()).selectExpr("hex(CAST(odd AS STRING))", "n").collect() == before
     assert "broken" not in {finding.verdict for finding in audited(flow).findings}
+
+
+@pytest.mark.parametrize("limits", [{}, {"epoch": {"max_seconds": 60}}], ids=["whole", "paced"])
+def test_a_rule_outlives_the_log_of_a_table_that_was_empty_at_first(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path, limits: dict[str, Any]
+) -> None:
+    """A rule of which a kill has left no epoch, or whose epochs are paced, has its offset in that first snapshot."""
+    flow = Flow(place, sinks=1, settings=limits)
+    DeltaTable.create(flow.source, SCHEMA)
+    with monkeypatch.context() as killed:
+        killed.setattr(Drainer, "drain", lambda *given, **more: None)
+        assert run(spark, flow).epochs == []
+    DeltaTable(flow.source).alter.set_table_properties({"delta.logRetentionDuration": "interval 30 days"})
+    (first,) = (Path(flow.source) / "_delta_log").glob(f"{0:020}.json")
+    os.utime(first, (0, 0))
+    (passed,) = run(spark, flow).epochs
+    DeltaTable(flow.source).create_checkpoint()
+    first.unlink()
+    flow.arrive([event(2), event(3), event(200)])
+    run(spark, flow)
+    assert ((passed.epoch, passed.read), [row["c"] for row in rows_of(flow.sink())]) == ((1, 0), [2])
+    assert audited(flow).verdict == "proven"

@@ -22,6 +22,7 @@ from floodmark.cli.runs.outcome import Outcome
 from floodmark.cli.shared.doctorchecks import all_checks
 from floodmark.connectors.backlog.news import look
 from floodmark.connectors.backlog.retention import limits
+from floodmark.connectors.delta.changes import ChangesSource
 from floodmark.connectors.delta.landed import Landed
 from floodmark.connectors.planning.epochends import steps
 from floodmark.connectors.ports.registry import sources
@@ -172,6 +173,54 @@ def test_sources_that_spark_does_not_plan_end_behind_old_commits_without_rows(
     age(flow.source, 11)
     assert steps(source, since, EpochLimits(max_files=1)) == [since, source.end()]
     assert steps(source, source.end(), EpochLimits()) == [source.end()]
+    DeltaTable(flow.source).delete()
+    since = source.start()
+    assert steps(source, since, EpochLimits()) == [since]
+    age(flow.source, 11)
+    assert steps(source, since, EpochLimits()) == [since, source.end()]
+
+
+@pytest.fixture
+def empty(place: Path) -> Flow:
+    """A rule that has begun with a table without rows."""
+    found = Flow(place)
+    found.arrive([event(1)])
+    DeltaTable(found.source).delete()
+    rule = found.rule()
+    entry = Entry(0, tuple(source.start() for source in sources(rule, found.place).values())).text()
+    begin = Commit(entry=entry, watermark=None, maxima={}, rule=rule.to_json())
+    Ledger.open(found.place.ledger, "x").begin(1, "token", begin)
+    return found
+
+
+def test_a_run_passes_a_first_snapshot_without_rows_before_the_log_forgets_it(empty: Flow) -> None:
+    """Whatever has followed: the version itself is needed to know that it has no rows."""
+    (source,) = sources(empty.rule(), empty.place).values()
+    since = source.start()
+    for days, due, warns in ((9, False, False), (11, True, False), (16, True, True)):
+        age(empty.source, days)
+        DeltaTable(empty.source).alter.set_table_properties({LOG: "interval 30 days"})
+        assert source.is_to_follow(since, time.time_ns() // 1000) is due
+        assert why(empty) == ("old commits without new rows in events: the offset has to pass them" if due else None)
+        assert waits(empty) == {"events": (LOG, 30 - days, warns)}
+    assert not source.is_to_follow(source.end(), time.time_ns() // 1000)
+
+
+def test_a_first_snapshot_of_which_only_a_checkpoint_is_left_is_passed(empty: Flow) -> None:
+    (source,) = sources(empty.rule(), empty.place).values()
+    DeltaTable(empty.source).create_checkpoint()
+    (Path(empty.source) / "_delta_log" / f"{1:020}.json").unlink()
+    assert source.is_to_follow(source.start(), time.time_ns() // 1000)
+    assert not source.is_to_follow(source.end(), time.time_ns() // 1000)
+    changes: Any = ChangesSource("events", empty.rule().streams["events"])
+    with mock.patch.object(ChangesSource, "typed", return_value="no changes"):
+        assert changes.frame(None, changes.start(), changes.end()) == "no changes"
+
+
+def test_rows_behind_a_first_snapshot_wait_as_long_as_it_does(empty: Flow) -> None:
+    age(empty.source, 20)
+    empty.arrive([event(2)])
+    assert waits(empty) == {"events": (LOG, 10, True)}
 
 
 def test_a_retention_that_cannot_be_read_makes_no_run_due(read: Flow) -> None:

@@ -137,7 +137,8 @@ class ChangesSource(DeltaSource):
         at, upto = DeltaOffset.parse(begin), DeltaOffset.parse(end)
         found, first = [self.typed(spark)], at.version
         if at.snapshot and not upto.snapshot:
-            found.append(inserted_at(spark, self.address, first, self._committed(first)))
+            if self._paths_at(first):  # else its log entry, which says when, may be gone
+                found.append(inserted_at(spark, self.address, first, self._committed(first)))
             first += 1
         fresh = [one.version for one in self._fresh(replace(at, version=first, snapshot=False), upto.newest_read)]
         if fresh:

@@ -28,9 +28,10 @@ def expiring(
     needed: files of a first snapshot. compares: files that a rewrite removed are needed, too.
     """
     info, first, newest = table.metadata().configuration, min([at.newest_read + 1, *fresh]), table.version()
+    whole = tablelog.stored_us(address, at.version) if at.snapshot else None
     kept = {setting: retention_us(address, setting, info.get(setting) or DEFAULTS[setting]) for setting in (LOG, FILES)}
     if not (fresh or needed):
-        waits = None if at.snapshot else tablelog.stored_us(address, first)  # a run does not pass them there
+        waits = whole if at.snapshot else tablelog.stored_us(address, first)
         return [] if waits is None else [Limit(name, LOG, now_us - waits, kept[LOG], unread=False)]
     moves = {version: tablelog.moved(address, version) for version in range(first, newest + 1)}
     files, removed = set(needed), list[int]()
@@ -41,7 +42,7 @@ def expiring(
         removed += [at_us for path, at_us in move.removed.items() if path in files or compared]
         files |= move.added if version in fresh else set()
     oldest = moves.get(first)
-    written = [oldest.written_us] if oldest else [tablelog.written_us(address, at.version)]
+    written = [whole, oldest.written_us if oldest else None]
     found = [Limit(name, LOG, now_us - one, kept[LOG]) for one in written if one is not None]
     return found + [Limit(name, FILES, now_us - one, kept[FILES]) for one in removed]
 
@@ -49,11 +50,11 @@ def expiring(
 def is_due(address: str, at: DeltaOffset, table: Callable[[], DeltaTable], now_us: int) -> bool:
     """Whether an offset is to pass commits that hold nothing unread. Reads none of their log entries.
 
-    Spark does not pass them from a first snapshot without files.
+    A first snapshot that holds nothing is such a commit itself. Of an older one, only a checkpoint is left.
     """
-    written = None if at.snapshot else tablelog.stored_us(address, at.newest_read + 1)
+    written = tablelog.stored_us(address, at.version if at.snapshot else at.newest_read + 1)
     if written is None:
-        return False
+        return at.snapshot
     said = table().metadata().configuration.get(LOG) or DEFAULTS[LOG]
     try:
         return is_to_pass(now_us - written, retention_us(address, LOG, said))
