@@ -12,6 +12,7 @@ from typing import Any
 
 # struct flock of Linux on 64 bits: type, whence, start, length, pid
 FLOCK = "hhqqi4x"
+CORRECTING = "correcting"  # the lock of the run that computes a correction
 
 
 def owner_file(lock: Path) -> Path:
@@ -31,14 +32,14 @@ def holder_pid(lock: Path) -> int | None:
 
 def holder_text(lock: Path) -> str:
     """The holder of the lock and what to do, in one sentence."""
-    owner = _owner(lock)
+    owner, what = _owner(lock), "corrects" if lock.name == CORRECTING else "holds"
     if owner is None:
         return f"another run holds {lock} (process {holder_pid(lock)}); wait for it to end"
     jvm = owner.get("jvm_pid")  # a command without a JVM holds the lock itself
     left = f"; its driver is gone and left an orphaned JVM: `kill {jvm}` ends it"
     orphan = left if jvm and is_orphan(lock) else ""
     return (
-        f"run {owner['run']} holds the rule, since {owner['since']} on {owner['host']} (driver "
+        f"run {owner['run']} {what} the rule, since {owner['since']} on {owner['host']} (driver "
         f"{owner['driver_pid']}{f', JVM {jvm}' if jvm else ''}){orphan}; wait for it to end"
     )
 

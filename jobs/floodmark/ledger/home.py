@@ -14,6 +14,7 @@ from floodmark.core.text.addresses import strange_path
 from floodmark.core.text.files import file_instead_of_folder
 from floodmark.errors import FloodmarkError, HomeUnfit, Refused, RunFailed
 from floodmark.ledger.delta.storefaults import cannot_take, make_room, passing
+from floodmark.ledger.holder import CORRECTING
 
 if TYPE_CHECKING:
     from floodmark.core.rules.model import Sink
@@ -49,7 +50,7 @@ class Home:
     @property
     def correcting(self) -> Path:
         """The lock of the run that computes a correction. It goes on while other runs hold the rule's lock."""
-        return self.path / "correcting"
+        return self.path / CORRECTING
 
     @property
     def late(self) -> str:

@@ -9,7 +9,7 @@ import typer
 from floodmark.cli.shared import options, output, rehearsals, rulechange
 from floodmark.cli.shared.withspark import with_spark
 from floodmark.core.text.tablenames import last_part
-from floodmark.errors import Refused
+from floodmark.errors import Busy, Refused
 from floodmark.views.extents import extent
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def correct(
     if readers.folded:
         rulechange.confirm(change.yes, "correct asks for confirmation before it replaces rows that other rules read")
     given_up = tuple(skipped.given_up) if skipped else ()
-    facts = _facts(name, with_spark(rule, master, lambda session: _job(session, rule, change).run(given_up)))
+    facts = _facts(name, with_spark(rule, master, lambda session: _job(session, rule, change).run(given_up)), skip)
     return output.print_json(facts | {"downstream": readers.facts()}) if change.as_json else _say_done(facts)
 
 
@@ -156,12 +156,21 @@ def _say_expected(facts: dict[str, Any]) -> None:
     rehearsals.say_steps(facts.get("cascade"))
 
 
-def _facts(rule: str, report: RunReport) -> dict[str, Any]:
-    """What the run did."""
+def _facts(rule: str, report: RunReport, skip: bool) -> dict[str, Any]:
+    """What the run did. Raises Busy if it was to correct, and another run has that in hand: nobody knows its end."""
+    if report.left is not None and not skip:
+        raise Busy(f"rule {rule}: {report.left}. Then run `floodmark correct {rule}` again")
     skipped = [commit for commits in report.skipped.values() for commit in commits]
     skipped += [commit for epoch in report.epochs for commits in epoch.skipped.values() for commit in commits]
     corrections = [vars(one) for one in report.corrections]
-    return {"rule": rule, "done": True, "corrections": corrections, "skipped": skipped, "epochs": len(report.epochs)}
+    return {
+        "rule": rule,
+        "done": True,
+        "corrections": corrections,
+        "skipped": skipped,
+        "epochs": len(report.epochs),
+        "left": report.left,
+    }
 
 
 def _say_done(facts: dict[str, Any]) -> None:
@@ -172,6 +181,8 @@ def _say_done(facts: dict[str, Any]) -> None:
             output.say(f"  sink {last_part(sink)}: {rows} rows replace {removed}")
     if facts["skipped"]:
         output.say(f"{rule}: passed over {', '.join(facts['skipped'])}")
+    if facts["left"]:
+        output.say(f"{rule}: {facts['left']}")
     if not facts["corrections"] and not facts["skipped"]:
         output.say(f"{rule}: no row that it has read was removed or changed: nothing was corrected")
 

@@ -329,6 +329,7 @@ class _Application:
             with shipping(rule, Home(self._root, rule.rule), ships):
                 done: RunReport = RuleRun(session, rule, self._root, self._run, report, self._close_until).run()
             outcome.lost, outcome.abandoned, outcome.corrections = done.lost, done.abandoned, done.corrections
+            outcome.notices = tuple(dict.fromkeys([*outcome.notices, *filter(None, [done.left])]))
         except Exception as fault:
             outcome.fault = fault
             self._note(outcome)

@@ -11,7 +11,7 @@ from floodmark.connectors.delta.lookups import changed_since
 from floodmark.connectors.places import check_same_sinks, head_now, is_moved
 from floodmark.connectors.planning.rewrites import watermark_due
 from floodmark.connectors.ports.registry import sources
-from floodmark.core.lifecycle.life import retired_at
+from floodmark.core.lifecycle.life import left_to, retired_at
 from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.protocol.places import moves, places_of
 from floodmark.core.protocol.records.rows import Intent
@@ -21,7 +21,7 @@ from floodmark.core.text.addresses import identity
 from floodmark.errors import NotThereYet, RunFailed
 from floodmark.ledger.delta.damage import HELD
 from floodmark.ledger.delta.tables import has_own_held
-from floodmark.ledger.holder import holder_pid
+from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
@@ -40,7 +40,7 @@ class News:
     """Why a run is needed (None: it is not), the last committed epoch, and each source's present end.
 
     `backlog`: bytes of unread input; `seq`: the ledger's newest row, 0 without one. `retired`: for a retired rule, why
-    it needs no runs. `notices`: what people should know of the sources.
+    it needs no runs. `notices`: what people should know of the sources, and of work that others do.
     """
 
     why: str | None
@@ -67,7 +67,11 @@ def look(rule: Rule, root: Path, close_until: datetime | None = None) -> News:
     seen = _ends(opened, lines, head)
     why = _why(rule, home, ledger) or _tick(rule, head, close_until)
     backlog = _backlog(rule, home, head) if why else 0
-    notices = tuple(one for name, line in lines.items() for one in opened[name].notices(line)) + _left(home, ledger)
+    notices = (
+        tuple(one for name, line in lines.items() for one in opened[name].notices(line))
+        + _left(home, ledger)
+        + _corrected_by(home, head)
+    )
     return News(why, head.epoch if head else 0, seen, backlog, head.seq if head else 0, None, notices)
 
 
@@ -89,6 +93,13 @@ def _left(home: Home, ledger: LedgerReader | None) -> tuple[str, ...]:
         for root in map(Path, places_of(head).values())
         if has_own_held(root, ledger.id)
     )
+
+
+def _corrected_by(home: Home, head: Head | None) -> tuple[str, ...]:
+    """The run that computes the correction for which no other is started."""
+    if head is None or not head.deferred or holder_pid(home.correcting) is None:
+        return ()
+    return (left_to(head, holder_text(home.correcting)),)
 
 
 def _ends(opened: Mapping[str, Source], lines: Mapping[str, str], head: Head | None) -> dict[str, str]:

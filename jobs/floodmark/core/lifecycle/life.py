@@ -94,6 +94,11 @@ def describe_undone(head: Head) -> str | None:
     )
 
 
+def left_to(head: Head, holder: str) -> str:
+    """For a run that leaves a correction to another. holder: of the lock under which that run computes it."""
+    return f"rewrites of {', '.join(head.deferred)} are left to the run that corrects them: {holder}"
+
+
 def retiring(head: Head, name: str, as_is: bool) -> Life | None:
     """The row that retires a rule; None if it is retired. Raises Refused if something is open, unless `as_is`."""
     check_name(head, name)

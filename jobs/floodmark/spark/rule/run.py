@@ -24,7 +24,7 @@ from floodmark.connectors.relay.backlogs import check_rest
 from floodmark.core.lifecycle.abandoning import abandonable
 from floodmark.core.lifecycle.backfills import Interval, as_computed, is_requested, is_still_valid
 from floodmark.core.lifecycle.corrections import check_uncut, settled_at
-from floodmark.core.lifecycle.life import check_living, refuse_rebuilt
+from floodmark.core.lifecycle.life import check_living, left_to, refuse_rebuilt
 from floodmark.core.process.loading import load_class
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import moves
@@ -99,7 +99,8 @@ class RuleRun:
         with ExitStack() as stack:
             try:
                 stack.enter_context(lock.held(self._root, self._home.correcting, self._run))
-            except Busy:
+            except Busy as fault:
+                self._report.left = left_to(held.head, str(fault))
                 return
             while held.head.deferred:
                 held = self._correct(held)
@@ -292,8 +293,7 @@ class RuleRun:
     def _find_sinks(self, ledger: Ledger) -> None:
         """Record in the ledger which of its sinks have moved, before anything depends on it."""
         head = ledger.head
-        moved = moves(head, head_now(head, self._rule, ledger.id)) if head else {}
-        if moved:
+        if head and (moved := moves(head, head_now(head, self._rule, ledger.id))):
             ledger.live(Life(what="moved", places=moved))
 
     def _begun(self) -> Head:

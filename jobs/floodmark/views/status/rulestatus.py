@@ -63,6 +63,7 @@ class RuleStatus:
     head: Head | None = None
     newest: Row | None = None
     holder: str | None = None
+    corrector: str | None = None
     lag: dict[str, Backlog | str] = field(default_factory=dict)
     limits: dict[str, Limit] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
@@ -105,6 +106,7 @@ class RuleStatus:
             "renamed_to": self._renamed(),
             "dropping": sorted(head.dropping.tables) if head and head.dropping else [],
             "holder": self.holder,
+            "corrector": self.corrector,
             "lag": {
                 name: {"error": lag} if isinstance(lag, str) else dict(lag.facts) for name, lag in self.lag.items()
             },
@@ -157,6 +159,7 @@ class RuleStatus:
             *(("correcting", said) for said in (describe_deferred(self.head) if self.head else ())),
             *(("skipped", f"stream {name}: {count} commits that remove rows") for name, count in self._skipped()),
             ("held by", self.holder),
+            ("corrector", self.corrector),
             *(("behind", behind(name, lag)) for name, lag in self.lag.items()),
             *(("warning", limit.text()) for limit in self.limits.values() if limit.warns),
             ("rows", self._totals()),
@@ -224,7 +227,8 @@ def rule_status(rule: Rule, root: Path) -> RuleStatus:
             rule.rule,
             head=head,
             newest=newest_end(rows),
-            holder=holder_text(home.lock) if holder_pid(home.lock) is not None else None,
+            holder=_holder(home.lock),
+            corrector=_holder(home.correcting),
             lag=lag_by_stream(rule, home, head),
             limits=limits_of(rule, home, head),
             totals=_totals(rows, head),
@@ -247,6 +251,10 @@ def rule_status(rule: Rule, root: Path) -> RuleStatus:
         return RuleStatus(rule.rule, fault=fault)
     except Exception as fault:  # a failing disk, a file with an unforeseen edit: it affects this rule alone
         return RuleStatus(rule.rule, fault=RunFailed(f"rule {rule.rule}: {message(fault)}"))
+
+
+def _holder(lock: Path) -> str | None:
+    return None if holder_pid(lock) is None else holder_text(lock)
 
 
 def repeating(rule: Rule, root: Path) -> list[str]:

@@ -45,7 +45,8 @@ Report = Callable[[EpochReport | LandedReport], None]
 
 @dataclass
 class RunReport:
-    """What a run did. `skipped`: by stream, deferred commits that it gave up correcting."""
+    """What a run did. `skipped`: by stream, deferred commits that it gave up correcting. `left`: who corrects those
+    that it has left to another run."""
 
     rule: str
     epochs: list[EpochReport] = field(default_factory=list)
@@ -55,3 +56,4 @@ class RunReport:
     skipped: dict[str, list[str]] = field(default_factory=dict)
     landed: list[LandedReport] = field(default_factory=list)
     head: Head | None = None
+    left: str | None = None
