@@ -12,6 +12,7 @@ from support.outboxed import Outboxed
 from test_refused_rows import lines, own
 
 from floodmark.connectors.relay import room
+from floodmark.connectors.relay.aside import Aside
 from floodmark.connectors.relay.relaying import check_targets
 from floodmark.connectors.relay.shipping import Shipping, ship_one, shipping
 from floodmark.connectors.targets.python.target import OnceTarget
@@ -52,6 +53,23 @@ def test_a_relay_that_another_overtakes_says_so_at_most(
     overtake(rule, "claim", after)
     assert isinstance(ship(rule), fault)
     assert (ship(rule), [n for n, *_ in lines(path)]) == (None, [2, 4])
+
+
+@pytest.mark.parametrize(("name", "qos"), [("Once", 2), ("Again", 1)])
+def test_relays_that_meet_the_same_refused_row_set_it_aside_once(
+    place: Path, monkeypatch: pytest.MonkeyPatch, name: str, qos: int
+) -> None:
+    rule, path = own(place, name, qos=qos)
+    rule.epoch([event(1, n=2), event(1, n=3)])
+    add = Aside.add
+
+    def added_by_another(*given: Any) -> int:
+        assert add(*given) == 1
+        return add(*given)
+
+    monkeypatch.setattr(Aside, "add", added_by_another)
+    assert ship(rule) is None
+    assert ([n for n, *_ in lines(path)], rule.undelivered()) == ([2], [(3, 1, 3)])
 
 
 def test_a_look_at_a_target_knows_an_epoch_that_is_shipped_meanwhile(

@@ -308,7 +308,8 @@ class Relay:
             except InputFault as fault:
                 if self._sink.on_error == "stop":
                     raise InputFault(f"{fault}. {GO_ON}" if self._qos else str(fault)) from fault
-                if not self._set_aside(fault, operations, since):
+                self._set_aside(fault, operations, since)
+                if self._aside.ids() == self._refused:  # not even another relay has set any aside
                     raise
                 batch, since = self._rest(fault, batch, since, upto)
 
@@ -334,12 +335,10 @@ class Relay:
             return batch[tokens.index(fault.token) :], since
         return batch, since
 
-    def _set_aside(self, fault: InputFault, operations: Sequence[Operation], since: Position) -> int:
-        """How many rows were set aside that were not before."""
+    def _set_aside(self, fault: InputFault, operations: Sequence[Operation], since: Position) -> None:
         found = self._refusals(fault, operations, since)
-        count = self._aside.add([refusal_of(one, rows) for one, rows in zip(operations, found, strict=False) if rows])
+        self._aside.add([refusal_of(one, rows) for one, rows in zip(operations, found, strict=False) if rows])
         reach(self._rule, "relay.refused")
-        return count
 
     def _refusals(
         self, fault: InputFault, operations: Sequence[Operation], since: Position
