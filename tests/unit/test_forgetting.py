@@ -20,7 +20,7 @@ from floodmark.core.lifecycle.cleanup import ForgetStep, check_forgets, check_ma
 from floodmark.core.lifecycle.life import check_forgettable, check_not_forgetting, condition_digest, retiring
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import Counts, Forgetting, Forgotten, Left, Life, Row, Seal
+from floodmark.core.protocol.records.rows import Counts, Forgetting, Forgotten, Left, Life, Redelivery, Row, Seal
 from floodmark.core.sql import literals_in
 from floodmark.errors import HistoryGone, LedgerBroken, Refused, RunFailed, TableBroken
 from floodmark.ledger.delta.datafiles import paths_in
@@ -35,6 +35,7 @@ from floodmark.ledger.forgetting import (
     unseen_bounds,
 )
 from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import Ledger
 from floodmark.views.status.rulestatus import describe_open
 
 ASKED = Forgetting(number=1, condition="c", tables={"late": 1})
@@ -155,6 +156,21 @@ def test_a_rule_whose_results_do_not_follow_its_sources_yet_is_not_retired_witho
     with pytest.raises(Refused, match=r"rewrites of events have yet to be corrected.*`floodmark run counted` finishes"):
         retiring(head, "counted", as_is=False)
     assert retiring(head, "counted", as_is=True) is not None
+
+
+def test_nobody_is_forgotten_before_a_correction_that_takes_the_person_out_of_the_sinks(flow: Flow) -> None:
+    head = replace(begun(flow).begun, deferred={"events": ()})
+    ways = "`floodmark run counted` finishes it, or `floodmark correct counted --skip` gives it up, then forget"
+    with pytest.raises(Refused, match=f"rewrites of events have yet to be corrected.*{ways}"):
+        check_forgettable(head, "counted", "c")
+
+
+def test_a_ledger_with_a_replay_in_the_middle_of_a_forget_can_be_read(flow: Flow) -> None:
+    """Earlier versions wrote such ledgers; only what is written now is refused."""
+    ledger = begun(flow)
+    ledger.live(BEGIN)
+    ledger.live(Life(what="redelivered", redelivery=Redelivery(target="sink/t", rows=((2, 0),))))
+    assert Ledger.open(flow.place.ledger, "again").begun.forgetting == ASKED
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,11 @@ def test_of_two_refused_rows_the_one_that_comes_does_what_both_would_have_done(
     assert still_due([first, second], [(later(3), {})], compares=True) == [due]
 
 
+IDLE: dict[str, Any] = {"seal": None, "dropping": None, "backfill": None, "forgetting": None}
+
+
 def test_rows_that_take_their_keys_places_are_replayed_by_a_row_of_the_ledger_that_says_so() -> None:
-    rows, head = [refused(2), refused(3, key="b", whole=True)], SimpleNamespace(seal=None, dropping=None, backfill=None)
+    rows, head = [refused(2), refused(3, key="b", whole=True)], SimpleNamespace(**IDLE)
     plain, whole = redelivering(cast("Head", head), "r", SINK, rows)
     assert (plain.redelivery, whole.redelivery) == (
         Redelivery(target=SINK, rows=((2, 0),)), Redelivery(target=SINK, rows=((3, 0),), whole=True),
@@ -96,10 +99,10 @@ def test_rows_that_take_their_keys_places_are_replayed_by_a_row_of_the_ledger_th
     assert ("whole" in plain.model_dump_json(), redelivering(cast("Head", head), "r", SINK, [])) == (False, [])
 
 
-@pytest.mark.parametrize("unfinished", ["seal", "dropping", "backfill"])
+@pytest.mark.parametrize("unfinished", [*IDLE])
 def test_no_row_is_replayed_in_the_middle_of_work_whose_end_a_relay_could_not_read(unfinished: str) -> None:
-    head = SimpleNamespace(**({"seal": None, "dropping": None, "backfill": None} | {unfinished: "begun"}))
-    with pytest.raises(Refused, match="expected a rule without an unfinished reset, drop, backfill or correction"):
+    head = SimpleNamespace(**(IDLE | {unfinished: "begun"}))
+    with pytest.raises(Refused, match="without an unfinished reset, drop, forget, backfill or correction, found one"):
         redelivering(cast("Head", head), "r", SINK, [refused(2)])
 
 

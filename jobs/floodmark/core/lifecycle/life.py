@@ -183,9 +183,10 @@ def check_forgettable(head: Head, name: str, condition: str) -> Forgetting | Non
                 f"Repeat it with the --where of that time. If that is lost, `floodmark reset {name}` starts over"
             )
         return head.forgetting
-    pending = describe_pending(head)
-    if pending is not None:
-        raise Refused(f"rule {name}: {pending}. {_way_to_finish(head, name)}, then forget")
+    undone = describe_undone(head)
+    if undone is not None:  # a correction commits rows, and has yet to take the person out of the sinks
+        other = f", or `floodmark correct {name} --skip` gives it up" if describe_pending(head) is None else ""
+        raise Refused(f"rule {name}: {undone}. {_way_to_finish(head, name)}{other}, then forget")
     return None
 
 

@@ -108,10 +108,11 @@ def older_twins(rows: Sequence[RefusedRow]) -> frozenset[int]:
 def redelivering(head: Head, name: str, target: str, rows: Sequence[RefusedRow]) -> list[Life]:
     """The rows of the ledger by which a relay ships these rows; those that take their keys' places come by some of
     their own. Raises Refused if the rule cannot have one now."""
-    if head.seal is not None or head.dropping is not None or head.backfill is not None:
+    if any(one is not None for one in (head.seal, head.dropping, head.backfill, head.forgetting)):
         raise Refused(
-            f"rule {name}: expected a rule without an unfinished reset, drop, backfill or correction, found one: "
-            f"finish it first, a backfill or a correction with `floodmark run {name}`, then try again"
+            f"rule {name}: expected a rule without an unfinished reset, drop, forget, backfill or correction, found "
+            f"one: finish it first, a backfill or a correction with `floodmark run {name}`, a forget with `floodmark "
+            f"forget {name}` and the same --where, then try again"
         )
     found = list[Life]()
     for whole in (False, True):
