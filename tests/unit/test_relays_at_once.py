@@ -11,12 +11,13 @@ from support.flow import event
 from support.outboxed import Outboxed
 from test_refused_rows import lines, own
 
-from floodmark.connectors.relay import room
+from floodmark.connectors.relay import relaying, room
 from floodmark.connectors.relay.aside import Aside
+from floodmark.connectors.relay.memory import recall
 from floodmark.connectors.relay.relaying import check_targets
 from floodmark.connectors.relay.shipping import Shipping, ship_one, shipping
 from floodmark.connectors.targets.python.target import OnceTarget
-from floodmark.errors import Fenced
+from floodmark.errors import Busy, Fenced
 
 
 def ship(rule: Outboxed) -> Exception | None:
@@ -70,6 +71,37 @@ def test_relays_that_meet_the_same_refused_row_set_it_aside_once(
     monkeypatch.setattr(Aside, "add", added_by_another)
     assert ship(rule) is None
     assert ([n for n, *_ in lines(path)], rule.undelivered()) == ([2], [(3, 1, 3)])
+
+
+@pytest.mark.parametrize(("name", "qos"), [("Once", 0), ("Again", 0), ("Once", 1), ("Again", 1)])
+def test_a_relay_waits_for_none_and_ships_beside_none_where_rows_and_position_move_apart(
+    place: Path, monkeypatch: pytest.MonkeyPatch, name: str, qos: int
+) -> None:
+    """Else the position moves beneath it: at `qos: 0` it books rows as lost, at 1 an older row comes over a newer."""
+    rule, path = own(place, name, qos=qos)
+    rule.epoch([event(1, n=2)])
+    beside: list[Exception | None] = []
+
+    def by_another(of: str, point: str, *_: int) -> None:
+        if point == "relay.between" and not beside:
+            rule.epoch([event(1, n=4)])
+            beside.append(ship(rule))
+
+    monkeypatch.setattr(relaying, "reach", by_another)
+    assert ship(rule) is None
+    assert [type(one) for one in beside] == [Busy]
+    assert recall(Path(rule.outbox)).fault is None, "it says nothing of the target"
+    assert (ship(rule), [n for n, *_ in lines(path)]) == (None, [2, 4])
+
+
+def test_a_relay_beside_another_process_names_it_and_a_kill_frees_the_target(place: Path) -> None:
+    rule, path = own(place, "Again", qos=1)
+    rule.epoch([event(1, n=2)])
+    with rule.relays.stopped_at("relay.between") as other:
+        fault = ship(rule)
+        assert isinstance(fault, Busy) and str(fault).startswith("another relay ships to target odd_Again, since ")
+        assert f"(driver {other.pid}); wait for it to end" in str(fault)
+    assert (ship(rule), [n for n, *_ in lines(path)]) == (None, [2, 2])
 
 
 def test_a_look_at_a_target_knows_an_epoch_that_is_shipped_meanwhile(

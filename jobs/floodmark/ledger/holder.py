@@ -13,6 +13,7 @@ from typing import Any
 # struct flock of Linux on 64 bits: type, whence, start, length, pid
 FLOCK = "hhqqi4x"
 CORRECTING = "correcting"  # the lock of the run that computes a correction
+RELAY = ".relay"  # how the lock of a target's relays ends
 
 
 def owner_file(lock: Path) -> Path:
@@ -32,16 +33,23 @@ def holder_pid(lock: Path) -> int | None:
 
 def holder_text(lock: Path) -> str:
     """The holder of the lock and what to do, in one sentence."""
-    owner, what = _owner(lock), "corrects" if lock.name == CORRECTING else "holds"
+    owner = _owner(lock)
     if owner is None:
         return f"another run holds {lock} (process {holder_pid(lock)}); wait for it to end"
     jvm = owner.get("jvm_pid")  # a command without a JVM holds the lock itself
     left = f"; its driver is gone and left an orphaned JVM: `kill {jvm}` ends it"
     orphan = left if jvm and is_orphan(lock) else ""
     return (
-        f"run {owner['run']} {what} the rule, since {owner['since']} on {owner['host']} (driver "
+        f"{_what(lock, owner['run'])}, since {owner['since']} on {owner['host']} (driver "
         f"{owner['driver_pid']}{f', JVM {jvm}' if jvm else ''}){orphan}; wait for it to end"
     )
+
+
+def _what(lock: Path, run: str) -> str:
+    """What the holder of a lock does."""
+    if lock.suffix == RELAY:
+        return f"another relay ships to target {lock.stem.rpartition('-')[0]}"
+    return f"run {run} corrects the rule" if lock.name == CORRECTING else f"run {run} holds the rule"
 
 
 def is_orphan(lock: Path) -> bool:

@@ -81,12 +81,14 @@ class Target(Protocol):
     with text that is not UTF-8 never come to one that does not, nor those with nested times that Python lacks.
     python_times: whether it holds no time that Python lacks.
     one_by_one: whether it takes each portion by itself, so that several in one `apply` can end in the middle.
+    keeps_position: whether it has the position itself; else the rule's home has it, and it moves after the rows.
     """
 
     address: str
     holds_all: bool = False
     python_times: bool = False
     one_by_one: bool = False
+    keeps_position: bool = True
 
     def accept(self) -> None:
         """Called before `claim`, if somebody says that the target was restored or made anew, and may be behind."""

@@ -1,7 +1,7 @@
 """The relay: ship what a rule has committed from the outbox of a target to the target, in order.
 
-It holds no lock. Two relays of one target do no harm: each moves the position in the target's own transaction, from the
-one that it has read, and the slower one fails.
+It needs no lock where rows and position move in one transaction of the target: each relay moves the position from the
+one that it has read, and the slower one fails. Where they do not, one relay ships at a time (`Alone`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from floodmark.connectors.ports.target import Layout, Operation, Target
+from floodmark.connectors.relay.alone import Alone
 from floodmark.connectors.relay.aside import Aside, refusal_of
 from floodmark.connectors.relay.contents import columns_in, compared, rows_of, size_of, spelt_as, with_types, without
 from floodmark.connectors.relay.memory import (
@@ -38,6 +39,7 @@ from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import (
+    Busy,
     Fenced,
     FloodmarkError,
     InputFault,
@@ -175,7 +177,7 @@ class Relay:
         self._target = target_of(sink, self._folder)
         self._table = PREFIX + str(sink.address)
         self._by: Sink | None = None
-        self.lost = Lost()
+        self.lost, self._alone = Lost(), Alone(self._folder)
         self._aside, self._refused = Aside(str(sink.address), self._folder), set[tuple[int, int]]()
         self._twins = {str(one.address): cast("Path", home.outbox(one)) for one in targets(rule) if _alike(one, sink)}
 
@@ -191,9 +193,11 @@ class Relay:
         Raises what the target raises, and remembers it for `status`.
         """
         try:
-            return self._ship(tell)
+            with closing(self._alone):
+                return self._ship(tell)
         except Exception as fault:
-            remember_fault(self._folder, str(fault))
+            if not isinstance(fault, Busy):  # which says nothing of the target
+                remember_fault(self._folder, str(fault))
             raise
 
     def _ship(self, tell: Callable[[Shipped], None]) -> Shipped | None:
@@ -281,6 +285,8 @@ class Relay:
 
     def _apply(self, batch: Sequence[Portion], since: Position) -> None:
         """By the sink's qos: rows and position together; at 1 first the rows, at 0 first the position."""
+        if min(self._qos, self._sink.qos) < 2 or not self._target.keeps_position:
+            self._alone.take()
         upto, epochs = batch[-1].position, [one.position.epoch for one in batch]
         send = partial(self._send, partial(reach, self._rule, "relay.sent", *epochs))
         if self._qos == 2:
@@ -308,7 +314,9 @@ class Relay:
             except InputFault as fault:
                 if self._sink.on_error == "stop":
                     raise InputFault(f"{fault}. {GO_ON}" if self._qos else str(fault)) from fault
-                self._set_aside(fault, operations, since)
+                found = self._refusals(fault, operations, since)
+                self._aside.add([refusal_of(one, said) for one, said in zip(operations, found, strict=False) if said])
+                reach(self._rule, "relay.refused")
                 if self._aside.ids() == self._refused:  # not even another relay has set any aside
                     raise
                 batch, since = self._rest(fault, batch, since, upto)
@@ -334,11 +342,6 @@ class Relay:
             tokens = [one.token for one in batch]
             return batch[tokens.index(fault.token) :], since
         return batch, since
-
-    def _set_aside(self, fault: InputFault, operations: Sequence[Operation], since: Position) -> None:
-        found = self._refusals(fault, operations, since)
-        self._aside.add([refusal_of(one, rows) for one, rows in zip(operations, found, strict=False) if rows])
-        reach(self._rule, "relay.refused")
 
     def _refusals(
         self, fault: InputFault, operations: Sequence[Operation], since: Position

@@ -97,6 +97,8 @@ class _Own(Target):
 class AgainTarget(_Own):
     """`apply(batch, token)`: a portion's rows may come again, with the same tokens. The home keeps the position."""
 
+    keeps_position = False
+
     def __init__(self, sink: Sink, outbox: Path | None):
         super().__init__(sink)
         self._kept = None if outbox is None else HomePosition(self.address, outbox)
