@@ -30,7 +30,7 @@ from floodmark.connectors.backlog.news import look
 from floodmark.connectors.delta import adopting
 from floodmark.connectors.delta.sink import DeltaSink
 from floodmark.connectors.ports import releasing
-from floodmark.connectors.preflight import check_tables
+from floodmark.connectors.preflight import check_tables, check_without_jvm
 from floodmark.core.protocol import crashpoints
 from floodmark.core.protocol.records.rows import Counts, Life, Seal
 from floodmark.errors import (
@@ -51,6 +51,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.locking import held
 from floodmark.spark.session import lock
+from floodmark.views.homes import homes
 
 POINTS = {
     what: [point for point in crashpoints.LIFE_POINTS if point.startswith(what)]
@@ -282,6 +283,59 @@ def test_a_rename_onto_a_link_is_refused_before_the_ledger_has_it(flow: Flow) ->
     (flow.home / "fresh").symlink_to(flow.root / "empty")
     assert "found a link" in call(flow, "rename", "counted", "fresh", "--yes", code=2)
     assert flow.ledger().head.name is None  # type: ignore[union-attr]
+
+
+def begins(flow: Flow, name: str) -> None:
+    """A rule of this name passes the checks before its first run; its sinks are not those of `flow`."""
+    rule = flow.rule()
+    sinks = tuple(one.model_copy(update={"address": f"{one.address}_{name}"}) for one in rule.sinks)
+    check_without_jvm(rule.model_copy(update={"rule": name, "sinks": sinks}), flow.home)
+
+
+def test_no_rule_begins_under_a_name_that_another_one_had(flow: Flow) -> None:
+    lived(flow)
+    begins(flow, "other")
+    call(flow, "rename", "counted", "other", "--yes")
+    with pytest.raises(Refused, match=r"counted was renamed to other, .*`rule: other`.*`floodmark drop counted --all`"):
+        begins(flow, "counted")
+    call(flow, "rename", "other", "third", "--yes")
+    for name in ("counted", "other"):
+        with pytest.raises(Refused, match="was renamed to third"):
+            begins(flow, name)
+    call(flow, "rename", "third", "counted", "--yes")
+    begins(flow, "counted")
+    assert homes(flow.home) == ["counted"]
+
+
+@pytest.mark.parametrize("point", POINTS["rename"])
+def test_no_rule_begins_under_either_name_of_a_rename_that_was_killed(flow: Flow, point: str) -> None:
+    lived(flow)
+    crashed(flow, point, "rename", "counted", "other", "--yes")
+    if point != "rename.intent.before":
+        with pytest.raises(Refused, match="renamed"):
+            begins(flow, "counted")
+    call(flow, "rename", "counted", "other", "--yes")
+    with pytest.raises(Refused, match="was renamed to other"):
+        begins(flow, "counted")
+
+
+def test_an_older_name_is_free_once_it_is_dropped(flow: Flow) -> None:
+    lived(flow)
+    call(flow, "rename", "counted", "other", "--yes")
+    said = call(flow, "drop", "counted", "--all", "--dry-run")
+    assert "renamed to other" in said and Home(flow.home, "counted").renamed.exists()
+    assert "the name is free" in call(flow, "drop", "counted", "--all", "--yes")
+    begins(flow, "counted")
+    assert Path(Home(flow.home, "other").ledger).is_dir()
+
+
+def test_older_names_are_free_once_the_rule_is_dropped(flow: Flow) -> None:
+    lived(flow)
+    call(flow, "rename", "counted", "other", "--yes")
+    renamed(flow).write_rule()
+    call(flow, "retire", "other", "--yes")
+    call(flow, "drop", "other", "--all", "--yes")
+    begins(flow, "counted")
 
 
 # ---------------------------------------------------------------------------------------------------- drop

@@ -31,6 +31,7 @@ from floodmark.ledger.delta.damage import is_held, repair_log
 from floodmark.ledger.holder import holder_pid
 from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader
+from floodmark.ledger.renaming import check_not_renamed
 
 
 def check_without_jvm(rule: Rule, root: Path) -> None:
@@ -43,6 +44,8 @@ def check_without_jvm(rule: Rule, root: Path) -> None:
     home = Home(root, rule.rule)
     ledger = LedgerReader.load(home.ledger)
     check_living(ledger.head if ledger else None, rule.rule)
+    if ledger is None:
+        check_not_renamed(home)
     if ledger is not None and ledger.head is not None and holder_pid(home.lock) is None:
         restore_logs(home, ledger.id, ledger.head)
         repair_sinks(ledger.id, ledger.head)
@@ -60,6 +63,8 @@ def check_next(rule: Rule, root: Path) -> None:
     """What a run checks before it reads, as far as that needs no Spark and no server, and writes nothing."""
     home = Home(root, rule.rule)
     ledger = LedgerReader.load(home.ledger)
+    if ledger is None:
+        check_not_renamed(home)
     check_tables(rule, home, ledger.id if ledger else None)
     check_outside_home(rule, root)
     check_sql_columns(rule, home)

@@ -32,6 +32,7 @@ from floodmark.errors import Final, FloodmarkError, NotOwned, Refused, RunFailed
 from floodmark.ledger.delta import datafiles, tablelog, tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
+from floodmark.ledger.renaming import free_names
 
 TRASH = ".dropped-"
 OF_OBJECTS = "it is in an object store, where Floodmark removes nothing"
@@ -242,6 +243,7 @@ def _move(place: Path, trash: Path) -> None:
 def _remove_home(home: Home, ledger: str) -> None:
     aside = home.path.with_name(f"{TRASH}{home.rule}-{ledger}")
     _move(home.path, aside)
+    free_names(home.root, ledger)
     reach(home.rule, "drop.home.moved")
     remove_home(aside)
 

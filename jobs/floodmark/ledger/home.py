@@ -48,6 +48,11 @@ class Home:
         return self.path / "lock"
 
     @property
+    def renamed(self) -> Path:
+        """Beside the homes: what a rule that had this name is named now."""
+        return self.root / ".renamed" / f"{self.rule}.json"
+
+    @property
     def correcting(self) -> Path:
         """The lock of the run that computes a correction. It goes on while other runs hold the rule's lock."""
         return self.path / CORRECTING

@@ -1,13 +1,16 @@
 """Renames a rule. The ledger's id, not the name, identifies everything, so nothing else changes.
 
 1. A row of the ledger records the new name: from then on nothing runs under the old one.
-2. The home is moved to the new name, in one step. From then on it runs under that.
+2. A note beside the homes says of each older name what the rule is named now. A run of an older name would find no
+   ledger, begin anew, and deliver everything again where the sinks name no owner.
+3. The home is moved to the new name, in one step. From then on it runs under that.
 
 Each step can be repeated after a kill: a home whose name differs from its ledger's has yet to be moved.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +20,7 @@ from floodmark.core.protocol.records.following import read_head
 from floodmark.core.protocol.records.rows import Life, Row
 from floodmark.errors import Refused, RunFailed
 from floodmark.ledger.holder import owner_file
-from floodmark.ledger.home import Home
+from floodmark.ledger.home import Home, unusable
 from floodmark.ledger.ledger import Ledger, LedgerReader
 
 
@@ -48,6 +51,48 @@ def check_free(home: Home) -> None:
         )
 
 
+def renamed_to(home: Home) -> str | None:
+    """What the rule of this name is named now; None if it has a ledger, or if no rule was renamed from this name."""
+    if Path(home.ledger).exists() or not home.renamed.exists():
+        return None
+    return str(json.loads(home.renamed.read_text())["name"])
+
+
+def check_not_renamed(home: Home) -> None:
+    """Refuse to begin a rule under a name that another one had: it may be that rule's file, not edited yet."""
+    name = renamed_to(home)
+    if name is not None:
+        raise Refused(
+            f"rule {home.rule} was renamed to {name}, and would start over under its old name. Rename its file and "
+            f"write `rule: {name}` in it; for another rule of this name, `floodmark drop {home.rule} --all` frees the "
+            "name, and removes nothing else"
+        )
+
+
+def free_names(root: Path, ledger: str) -> None:
+    """Forget the older names of a rule, by its ledger's id."""
+    for name in _noted(root, ledger):
+        Home(root, name).renamed.unlink(missing_ok=True)
+
+
+def _noted(root: Path, ledger: str) -> set[str]:
+    files = Home(root, "any").renamed.parent.glob("*.json")
+    return {file.stem for file in files if json.loads(file.read_text())["ledger"] == ledger}
+
+
+def _note(ledger: str, home: Home, new: Home) -> None:
+    """Write the new name beside each older one."""
+    try:
+        home.renamed.parent.mkdir(exist_ok=True)
+        for name in {*_noted(home.root, ledger), home.rule} - {new.rule}:
+            file = Home(home.root, name).renamed
+            fresh = file.with_name(f"{file.name}.new")
+            fresh.write_text(json.dumps({"ledger": ledger, "name": new.rule}))
+            fresh.replace(file)
+    except OSError as fault:
+        raise unusable(home.root, fault) from fault
+
+
 def rename(ledger: Ledger, home: Home, new: Home) -> None:
     """Take the remaining steps. The caller holds the lock, which moves with the home."""
     if new != home:
@@ -57,9 +102,11 @@ def rename(ledger: Ledger, home: Home, new: Home) -> None:
         reach(home.rule, "rename.intent.before")
         ledger.live(life)
         reach(home.rule, "rename.intent.after")
+    _note(ledger.id, home, new)
     if new != home:
         _move(home, new)
         owner_file(new.lock).unlink(missing_ok=True)
+    new.renamed.unlink(missing_ok=True)
     reach(home.rule, "rename.moved")
 
 

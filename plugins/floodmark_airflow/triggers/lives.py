@@ -145,8 +145,11 @@ class Drop(OfRule):
 
     def preview(self, rule: Rule) -> str:
         from floodmark.ledger.dropping import leftover_trash
+        from floodmark.ledger.renaming import renamed_to
 
         home = home_of(rule)
+        if self.what == "all" and renamed_to(home) is not None:
+            return "freeing its name, from which a rule was renamed"
         if self.what == "all" and not home.path.exists() and leftover_trash(home):
             return "continuing to remove its home"
         check_droppable(head_of(rule), rule.rule)
@@ -154,10 +157,12 @@ class Drop(OfRule):
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
         from floodmark.ledger.dropping import leftover_trash
+        from floodmark.ledger.renaming import renamed_to
 
         home = home_of(rule)
         if self.what == "all":
-            return None if home.path.exists() or leftover_trash(home) else "nothing is left of it"
+            left = home.path.exists() or leftover_trash(home) or renamed_to(home) is not None
+            return None if left else "nothing is left of it"
         return "dropped" if _turned(rule, tries, "dropped") else None
 
     def judge_nothing(self, rule: Rule) -> NoReturn:

@@ -48,11 +48,13 @@ def drop(
     """
     from floodmark.connectors.ports.releasing import kept_elsewhere, release
     from floodmark.core.lifecycle.life import check_droppable
-    from floodmark.ledger import dropping
+    from floodmark.ledger import dropping, renaming
     from floodmark.ledger.home import Home
 
     root, parts = change.root, _parts(state, sinks, everything)
     place = Home(root, name)
+    if everything and renaming.renamed_to(place) is not None:
+        return _free(place, change.yes, change.dry_run, change.as_json)
     if everything and not place.path.exists() and dropping.leftover_trash(place):
         return _clear(place, change.yes, change.dry_run, change.as_json)
     _, reader, head = rulechange.begun_home(root, name)
@@ -155,6 +157,23 @@ def _report(name: str, everything: bool, rules: Path, is_left: bool) -> str:
 
 def _rest(is_left: bool) -> str:
     return "nothing is left of it but what is named above as not removed" if is_left else "nothing is left of it"
+
+
+def _free(place: Home, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Forget that a rule was renamed from this name, so that a new rule can have it."""
+    from floodmark.ledger.renaming import renamed_to
+
+    facts: dict[str, Any] = {"rule": place.rule, "done": not dry_run, "tables": [], "left": {}, "home": None,
+                             "undelivered": {}, "downstream": []}  # fmt: skip
+    if not as_json:
+        now = renamed_to(place)
+        output.say(f"{place.rule}: it was renamed to {now}, which stays as it is; a new rule can have this name then")
+    if not dry_run:
+        rulechange.confirm(yes, "drop asks for confirmation before it frees a name")
+        place.renamed.unlink(missing_ok=True)
+    if as_json:
+        return output.print_json(facts)
+    return None if dry_run else output.say(f"{place.rule}: the name is free")
 
 
 def _clear(place: Home, yes: bool, dry_run: bool, as_json: bool) -> None:

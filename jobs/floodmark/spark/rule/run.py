@@ -38,6 +38,7 @@ from floodmark.core.rules.rule import Rule
 from floodmark.errors import Busy, Refused
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
+from floodmark.ledger.renaming import check_not_renamed
 from floodmark.spark.read import replaying
 from floodmark.spark.read.frames import Foreseen
 from floodmark.spark.rule import abandoning, generation, landing
@@ -269,9 +270,9 @@ class RuleRun:
 
     def _begin(self) -> HeldRule:
         """Start the rule's first generation."""
+        check_not_renamed(self._home)  # a rename may have come between the first checks and the lock
         session, plan = analyse(self._root, self._rule, self._home, None)
-        ledger = generation.begin_first(session, plan, self._home, self._run, self._now_ms())
-        return self._held(ledger, begun=True)
+        return self._held(generation.begin_first(session, plan, self._home, self._run, self._now_ms()), begun=True)
 
     def _now_ms(self) -> int:
         return time.time_ns() // 1_000_000 if self._clock_ms is None else self._clock_ms
