@@ -16,6 +16,7 @@ from support.flow import RUNNING, Flow, event
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
+from floodmark.connectors.backlog import news
 from floodmark.connectors.backlog.news import check_reached, look
 from floodmark.connectors.backlog.retention import limits
 from floodmark.connectors.ports.registry import sources
@@ -25,6 +26,7 @@ from floodmark.core.protocol.records.rows import Counts, Pinned
 from floodmark.core.rules.rule import load_rule
 from floodmark.errors import NotOwned, RuleChanged, RuleInvalid, RunFailed
 from floodmark.ledger.delta import datafiles, tables
+from floodmark.ledger.ledger import Ledger
 from floodmark.views.contents.statetables import state_tables
 from floodmark.views.statewords import describe_state
 from floodmark.views.status.rulestatus import lag_by_stream
@@ -70,6 +72,24 @@ def test_of_sparks_settings_those_count_that_change_what_sql_says(
 ) -> None:
     flow.settings |= settings
     assert why(flow) == ("the rule was changed" if due else None)
+
+
+@pytest.mark.parametrize("checks", [0, 1, 2])
+def test_a_run_that_has_begun_since_is_no_fault_of_the_one_that_ended(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch, checks: int
+) -> None:
+    """`checks`: at how many looks at the lock somebody holds it."""
+    seen = {"events": sources(flow.rule(), flow.place)["events"].end()}
+    flow.arrive([event(2)])
+    flow.ledger()
+    Ledger.open(flow.place.ledger, "another").intend(intent(flow, 2, None, 0, Counts(read=1, folded=1)))
+    answers = iter([None, None] if not checks else [7] if checks == 1 else [None, 7])
+    monkeypatch.setattr(news, "holder_pid", lambda lock: next(answers))
+    if checks:
+        assert check_reached(flow.rule(), flow.home, seen) == 1
+    else:
+        with pytest.raises(RunFailed, match="epoch 2 is open"):
+            check_reached(flow.rule(), flow.home, seen)
 
 
 def test_a_run_is_due_for_any_source_that_is_another_now(flow: Flow) -> None:
