@@ -46,7 +46,7 @@ from floodmark.errors import (
 )
 from floodmark.ledger import dropping, renaming
 from floodmark.ledger.delta import tables
-from floodmark.ledger.holder import holder_pid, holder_text, is_orphan, owner_file
+from floodmark.ledger.holder import flock_asking, holder_in, holder_pid, holder_text, is_orphan, owner_file
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.locking import held
@@ -879,6 +879,18 @@ def only_read(path: Path, mode: str = "r", **more: Any) -> Any:
     if set(mode) & set("wax+"):
         raise OSError(errno.EROFS, "Read-only file system", str(path))
     return OPEN(path, mode, **more)
+
+
+@pytest.mark.parametrize(("platform", "size", "kind", "pid"), [("linux", 32, 0, 24), ("darwin", 24, 20, 16)])
+def test_the_holder_of_a_lock_is_asked_by_the_systems_own_struct(platform: str, size: int, kind: int, pid: int) -> None:
+    """By the offsets of `l_type` and `l_pid` in `fcntl.h` of Linux and of macOS."""
+    asked = flock_asking(platform)
+    assert (len(asked), asked[kind : kind + 2]) == (size, fcntl.F_WRLCK.to_bytes(2, sys.byteorder))
+    answer = bytearray(asked)
+    answer[pid : pid + 4] = (4321).to_bytes(4, sys.byteorder)
+    assert holder_in(bytes(answer), platform) == 4321
+    answer[kind : kind + 2] = fcntl.F_UNLCK.to_bytes(2, sys.byteorder)
+    assert holder_in(bytes(answer), platform) is None
 
 
 def test_a_command_without_a_jvm_and_a_run_exclude_each_other(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,29 @@ import json
 import os
 import socket
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
-# struct flock of Linux on 64 bits: type, whence, start, length, pid
-FLOCK = "hhqqi4x"
 CORRECTING = "correcting"  # the lock of the run that computes a correction
 RELAY = ".relay"  # how the lock of a target's relays ends
+# struct flock on 64 bits: how it is packed, and its fields in order
+_LINUX = ("hhqqi4x", ("type", "whence", "start", "length", "pid"))
+_MACOS = ("qqihh", ("start", "length", "pid", "type", "whence"))
+
+
+def flock_asking(platform: str) -> bytes:
+    """A `struct flock` that asks who holds a lock on the whole file. platform: as in `sys.platform`."""
+    form, names = _MACOS if platform == "darwin" else _LINUX
+    asked = {"type": fcntl.F_WRLCK, "whence": os.SEEK_SET}
+    return struct.pack(form, *(asked.get(name, 0) for name in names))
+
+
+def holder_in(answer: bytes, platform: str) -> int | None:
+    """The process that the system's answer names; None: nobody holds the lock."""
+    form, names = _MACOS if platform == "darwin" else _LINUX
+    found = dict(zip(names, struct.unpack(form, answer), strict=True))
+    return None if found["type"] == fcntl.F_UNLCK else found["pid"]
 
 
 def owner_file(lock: Path) -> Path:
@@ -26,9 +42,7 @@ def holder_pid(lock: Path) -> int | None:
     if not lock.exists():
         return None
     with lock.open("rb") as file:  # the query needs no write permission: a home may be another user's, or read-only
-        asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind, _, _, _, pid = struct.unpack(FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
-    return None if kind == fcntl.F_UNLCK else pid
+        return holder_in(fcntl.fcntl(file, fcntl.F_GETLK, flock_asking(sys.platform)), sys.platform)
 
 
 def holder_text(lock: Path) -> str:
