@@ -78,7 +78,14 @@ def test_the_wanted_objects_are_listed(store: ObjectStore) -> None:
     assert names(store, recursive=True, done=".done") == ["sub/f.json"]
     assert names(store, done="_SUCCESS") == []
     obstore.put(store, "_SUCCESS", b"")
-    assert names(store, recursive=True, done="_SUCCESS") == ["a.json", "b b+%.json", "c.csv"]
+    assert names(store, done="_SUCCESS") == ["a.json", "b b+%.json", "c.csv"]
+    assert names(store, recursive=True, done="_SUCCESS") == [
+        "a.json", "b b+%.json", "c.csv", "sub/f.json", "sub/f.json.done"
+    ]  # fmt: skip
+    obstore.delete(store, "_SUCCESS")
+    obstore.put(store, "sub/_SUCCESS", b"")
+    assert names(store, recursive=True, done="_SUCCESS") == ["sub/f.json", "sub/f.json.done"]
+    assert names(store, recursive=True, done="_SUCCESS", waits=True) == ["a.json", "b b+%.json", "c.csv"]
     obstore.put(store, "a:b", b"x")
     with pytest.raises(Refused, match="expected file names without colons"):
         names(store)

@@ -300,6 +300,30 @@ def test_a_file_waits_for_its_marker(tmp_path: Path, done: str, marker: str) -> 
     assert dropped.read() == ["a.json"]
 
 
+def test_a_marker_counts_for_all_folders_below_and_no_other(tmp_path: Path) -> None:
+    """Spark's `partitionBy` puts `_SUCCESS` beside the folders of the columns."""
+    dropped = Dropped(tmp_path, done="_SUCCESS", partitions="day STRING")
+    dropped.begin()
+    for name in ("job-1/day=1/a.json", "job-1/day=2/b.json", "job-2/day=1/c.json"):
+        dropped.drop(name)
+    assert dropped.source.backlog(dropped.at).text == "nothing new (3 files without _SUCCESS yet)"
+    dropped.drop("job-1/_SUCCESS", "")
+    assert dropped.source.backlog(dropped.at).facts["unsettled"] == 1
+    assert sorted(dropped.read()) == ["job-1/day=1/a.json", "job-1/day=2/b.json"]
+    dropped.drop("job-2/day=1/_SUCCESS", "")
+    assert dropped.read() == ["job-2/day=1/c.json"]
+
+
+def test_a_marker_is_none_of_the_files_that_it_tells_of(tmp_path: Path) -> None:
+    dropped = Dropped(tmp_path, done="READY", schema=None, infer="once")
+    dropped.drop("a.json")
+    with pytest.raises(NotThereYet, match=r"found none \(1 file without READY yet\)\. Write one first"):
+        dropped.source.columns()
+    dropped.begin()
+    dropped.drop("READY", "all of 2026-01-02")
+    assert dropped.read() == ["a.json"]
+
+
 def test_from_latest_on_only_new_files_are_read(tmp_path: Path) -> None:
     dropped = Dropped(tmp_path, start="latest")
     dropped.drop("old.json")

@@ -49,21 +49,34 @@ class Content:
 @dataclass(frozen=True)
 class Wanted:
     """Which files of a folder are its stream's. `pattern`: of names. `done`: what says that a file is complete: a
-    suffix with a dot, of a file beside it, or the name of a file in its folder."""
+    suffix with a dot, of a file beside it, or the name of a file in its folder or in one above.
+
+    waits: those that are not complete, in place of those that are.
+    """
 
     pattern: str = "*"
     recursive: bool = False
     done: str | None = None
+    waits: bool = False
 
-    def is_wanted(self, name: str, names: set[str]) -> bool:
-        """Whether a file is the stream's. `names`: of all files in its folder."""
-        return fnmatchcase(name, self.pattern) and self._is_complete(name, names)
+    def is_wanted(self, name: str, names: set[str], above: bool = False) -> bool:
+        """Whether a file is the stream's. `names`: of all files in its folder. `above`: see `is_done`."""
+        is_file = fnmatchcase(name, self.pattern) and not self._is_marker(name)
+        return is_file and self._is_complete(name, names, above) != self.waits
 
-    def _is_complete(self, name: str, names: set[str]) -> bool:
+    def is_done(self, names: set[str], above: bool = False) -> bool:
+        """Whether a file in a folder of these names, or in one above, says that all files there are complete."""
+        return above or self.done in names
+
+    def _is_marker(self, name: str) -> bool:
+        done = self.done
+        return done is not None and (name.endswith(done) if done.startswith(".") else name == done)
+
+    def _is_complete(self, name: str, names: set[str], above: bool) -> bool:
         done = self.done
         if done is None:
             return True
-        return done in names if not done.startswith(".") else not name.endswith(done) and f"{name}{done}" in names
+        return f"{name}{done}" in names if done.startswith(".") else self.is_done(names, above)
 
 
 class Folder(Protocol):
@@ -100,7 +113,8 @@ class LocalFolder:
             raise _no_folder(self._what, self._root)
         return list(self._below("", wanted))
 
-    def _below(self, folder: str, wanted: Wanted) -> Iterator[File]:
+    def _below(self, folder: str, wanted: Wanted, above: bool = False) -> Iterator[File]:
+        """`above`: see `Wanted.is_done`."""
         try:
             with os.scandir(self._root / folder) as found:
                 entries = list(found)
@@ -113,8 +127,8 @@ class LocalFolder:
             path = f"{folder}{one.name}"
             if one.is_dir():
                 if wanted.recursive and not self._is_listed(one):
-                    yield from self._below(f"{path}/", wanted)
-            elif one.is_file() and wanted.is_wanted(one.name, names):
+                    yield from self._below(f"{path}/", wanted, wanted.is_done(names, above))
+            elif one.is_file() and wanted.is_wanted(one.name, names, above):
                 yield from _described(self._what, one, path)
 
     def _is_listed(self, folder: os.DirEntry[str]) -> bool:

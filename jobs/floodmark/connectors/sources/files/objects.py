@@ -61,10 +61,11 @@ class ObjectFolder:
         names: dict[str, set[str]] = defaultdict(set)
         for folder, _, name, _ in listed:
             names[folder].add(name)
+        marked = {folder for folder, found in names.items() if wanted.is_done(found)}
         return [
             self._file(one)
             for folder, _, name, one in listed
-            if wanted.is_wanted(name, names[folder])
+            if wanted.is_wanted(name, names[folder], not marked.isdisjoint(_above(folder)))
             and not any(map(is_hidden, one["path"].split("/")))
             and self._is_file(one)
         ]
@@ -126,6 +127,13 @@ class ObjectFolder:
         if found is None:
             raise FileNotFoundError(path)
         return found.size
+
+
+def _above(folder: str) -> Iterator[str]:
+    """The folders that hold a folder, up to the stream's."""
+    while folder:
+        folder = folder.rpartition("/")[0]
+        yield folder
 
 
 class _Object(RawIOBase):

@@ -129,7 +129,7 @@ class WrittenFiles(Written):
     done: Annotated[
         Filled | None,
         AfterValidator(lambda value: value and _done(value)),
-        Field(description="a file is read once FILE.done, or _SUCCESS in its folder, exists"),
+        Field(description="a file is read once FILE.done exists, or _SUCCESS in its folder or in one above"),
     ] = None
     overwritten: Annotated[
         Literal["stop", "skip"],

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.connectors.sources.files import schemas
+from floodmark.connectors.sources.files.comparing import Comparison
 from floodmark.connectors.sources.files.csvlines import has_no_quotes
 from floodmark.connectors.sources.files.delivered import refuse_delivered
 from floodmark.connectors.sources.files.folder import File, Folder, LocalFolder, Wanted
@@ -65,8 +66,12 @@ class FilesSource(Stepped):
         return _folder_at(self._what, self.address)
 
     @cached_property
+    def _comparison(self) -> Comparison:
+        return Comparison(self._what, self._folder)
+
+    @cached_property
     def _listing(self) -> list[File]:
-        return _wanted(self._what, self._said, self._folder)
+        return _listing(self._what, self._said, self._folder)
 
     def columns(self) -> dict[str, str]:
         refuse_delivered(self._what, self.address, ())
@@ -82,10 +87,20 @@ class FilesSource(Stepped):
         if file is None:
             raise NotThereYet(
                 f"{self._what}: expected a file at {self.address} to find the columns in, found none{self._pattern}"
-                f"{_unsettled(len(self._listing))}. "
+                f"{_unsettled(len(self._listing))}{self._unmarked_text}. "
                 "Write one first, or declare the columns with `schema`; a retry checks again"
             )
         return schemas.columns_in(self._what, self._said, self._folder.content(file.path))
+
+    @cached_property
+    def _unmarked(self) -> int:
+        """How many files wait for what `done` names."""
+        return len(self._folder.files(replace(_wanted(self._said), waits=True))) if self._said.done else 0
+
+    @property
+    def _unmarked_text(self) -> str:
+        count = self._unmarked
+        return f" ({_files(count)} without {self._said.done} yet)" if count else ""
 
     @property
     def _pattern(self) -> str:
@@ -145,7 +160,7 @@ class FilesSource(Stepped):
         try:
             return Listed(file, self._sums.get(file) or self._folder.sum_of(file))
         except FileNotFoundError:
-            raise self._gone_again(file.path) from None
+            raise self._comparison.gone(file.path) from None
 
     @cached_property
     def _sums(self) -> dict[File, str]:
@@ -171,8 +186,8 @@ class FilesSource(Stepped):
         now, settle = time.time_ns(), self._settle
         unsettled = sum(not is_settled(one, now, settle) for one in self._listing)
         text = f"{_files(len(new))}, {size:,} bytes" if new else "nothing new"
-        text += _unsettled(unsettled)
-        facts = {"files": len(new), "bytes": size, "unsettled": unsettled, "read": at.count}
+        text += _unsettled(unsettled) + self._unmarked_text
+        facts = {"files": len(new), "bytes": size, "unsettled": unsettled + self._unmarked, "read": at.count}
         return Backlog(len(new), "files", text, facts)
 
     def waiting(self, since: str | None) -> int:
@@ -202,7 +217,7 @@ class FilesSource(Stepped):
         self._check_list(at)
         found = self._overwritten(at)
         if found is not None:
-            raise self._changed(*found)
+            raise self._comparison.changed(*found)
 
     def _check_list(self, at: Offset) -> None:
         if not self._journal.has(at):
@@ -218,30 +233,7 @@ class FilesSource(Stepped):
         """A file that was read and has other content now. Its content is compared only if its times or size differ."""
         if self._said.overwritten == "skip":
             return None
-        pairs = changed(self._listing, self._read(at))
-        return next((pair for pair in pairs if not self._is_same(*pair)), None)
-
-    def _is_same(self, read: Listed, now: File) -> bool:
-        if now.size != read.file.size:
-            return False
-        try:
-            return self._folder.sum_of(now) == read.sum
-        except FileNotFoundError:  # removed meanwhile, which is no change
-            return True
-
-    def _changed(self, read: Listed, now: File) -> HistoryGone:
-        return HistoryGone(
-            f"{self._what}: file {read.file.path} was changed after it was read. Read were {_version(read.file)} with "
-            f"{self._folder.checksum} {read.sum}; now it has {_version(now)}. Restore it and write new rows to a new "
-            "file, or start over with `floodmark reset`. With `overwritten: skip`, runs pass such changes over. "
-            f"Folder: {self.address}"
-        )
-
-    def _gone_again(self, path: str) -> HistoryGone:
-        return HistoryGone(
-            f"{self._what}: expected file {path}, which is to be read, found none. Restore it, or start over with "
-            f"`floodmark reset`. Folder: {self.address}"
-        )
+        return self._comparison.first_changed(changed(self._listing, self._read(at)))
 
     # --- Rows
 
@@ -253,20 +245,8 @@ class FilesSource(Stepped):
         self._check_list(at)
         self._check_list(upto)
         files = self._journal.files[at.files : upto.files]
-        self._check_unchanged(files)
+        self._comparison.check(files)
         return self._rows(spark, [one.file for one in files])
-
-    def _check_unchanged(self, files: Sequence[Listed]) -> None:
-        """Raise HistoryGone unless each file is there with the content that was listed."""
-        there = self._folder.present([one.file.path for one in files])
-        found = [(one, there.get(one.file.path)) for one in files]
-        missing = [one.file.path for one, now in found if now is None]
-        if missing:
-            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise self._gone_again(missing[0] + more)
-        for one, now in found:
-            if now is not None and now != one.file and not self._is_same(one, now):
-                raise self._changed(one, now)
 
     def whole(self, spark: SparkSession) -> DataFrame:
         return self._rows(spark, self._unread(()))
@@ -311,9 +291,13 @@ def _plain(said: WrittenFiles, folder: Folder, paths: Sequence[str]) -> set[str]
     return {one for one, content in looked if has_no_quotes(content, quote)}
 
 
-def _wanted(what: str, said: WrittenFiles, folder: Folder) -> list[File]:
+def _wanted(said: WrittenFiles) -> Wanted:
+    return Wanted(said.glob, said.recursive or bool(said.folders), said.done)
+
+
+def _listing(what: str, said: WrittenFiles, folder: Folder) -> list[File]:
     """The stream's files as they are now. Raises Refused for those of a target."""
-    found = folder.files(Wanted(said.glob, said.recursive or bool(said.folders), said.done))
+    found = folder.files(_wanted(said))
     refuse_delivered(what, folder.address, (one.path for one in found))
     return found
 
@@ -332,8 +316,3 @@ def _files(count: int) -> str:
 
 def _unsettled(count: int) -> str:
     return f" ({_files(count)} not settled yet)" if count else ""
-
-
-def _version(file: File) -> str:
-    at = datetime.fromtimestamp(file.modified / 1e9, UTC).isoformat(timespec="seconds")
-    return f"{file.size:,} bytes of {at}"

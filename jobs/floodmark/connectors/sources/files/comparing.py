@@ -1,0 +1,60 @@
+"""Compares files with what was read of them: by size, times and inode, and by content where one of these differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from floodmark.connectors.sources.files.folder import File, Folder
+from floodmark.connectors.sources.files.journal import Listed
+from floodmark.errors import HistoryGone
+
+
+class Comparison:
+    """Of the files of one folder. `what`: the stream, for messages."""
+
+    def __init__(self, what: str, folder: Folder):
+        self._what, self._folder = what, folder
+
+    def first_changed(self, pairs: Iterable[tuple[Listed, File]]) -> tuple[Listed, File] | None:
+        """The first file with another content than was listed."""
+        return next((pair for pair in pairs if not self._is_same(*pair)), None)
+
+    def _is_same(self, read: Listed, now: File) -> bool:
+        if now.size != read.file.size:
+            return False
+        try:
+            return self._folder.sum_of(now) == read.sum
+        except FileNotFoundError:  # removed meanwhile, which is no change
+            return True
+
+    def check(self, files: Sequence[Listed]) -> None:
+        """Raise HistoryGone unless each file is there with the content that was listed."""
+        there = self._folder.present([one.file.path for one in files])
+        missing = [one.file.path for one in files if one.file.path not in there]
+        if missing:
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise self.gone(missing[0] + more)
+        found = ((one, there[one.file.path]) for one in files)
+        other = self.first_changed((one, now) for one, now in found if now != one.file)
+        if other is not None:
+            raise self.changed(*other)
+
+    def changed(self, read: Listed, now: File) -> HistoryGone:
+        return HistoryGone(
+            f"{self._what}: file {read.file.path} was changed after it was read. Read were {_version(read.file)} with "
+            f"{self._folder.checksum} {read.sum}; now it has {_version(now)}. Restore it and write new rows to a new "
+            "file, or start over with `floodmark reset`. With `overwritten: skip`, runs pass such changes over. "
+            f"Folder: {self._folder.address}"
+        )
+
+    def gone(self, path: str) -> HistoryGone:
+        return HistoryGone(
+            f"{self._what}: expected file {path}, which is to be read, found none. Restore it, or start over with "
+            f"`floodmark reset`. Folder: {self._folder.address}"
+        )
+
+
+def _version(file: File) -> str:
+    at = datetime.fromtimestamp(file.modified / 1e9, UTC).isoformat(timespec="seconds")
+    return f"{file.size:,} bytes of {at}"
