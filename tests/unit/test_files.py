@@ -671,6 +671,52 @@ def test_each_file_is_listed_once_whatever_links_lead_to_it(tmp_path: Path) -> N
     assert sorted(file.path for file in files) == ["a/a.json", "other/out.json"]
 
 
+def test_a_link_to_a_file_that_is_listed_itself_is_left_out(tmp_path: Path) -> None:
+    root, outside = tmp_path / "in", tmp_path / "out"
+    for file in ("a.csv", "a.csv.done", "part.tmp", "_old/b.csv", "_old/b.csv.done", "sub/c.csv", "sub/c.csv.done"):
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_text(file)
+    outside.mkdir()
+    for file in ("d.csv", "d.csv.done"):
+        (outside / file).write_text(file)
+    links = {
+        "latest.csv": "in/a.csv",
+        "twice.csv": "in/latest.csv",
+        "part.csv": "in/part.tmp",
+        "old.csv": "in/_old/b.csv",
+    }
+    links |= {"sub.csv": "in/sub/c.csv", "other.csv": "out/d.csv", "other": "out"}
+    for link, to in links.items():
+        (root / link).symlink_to(tmp_path / to)
+
+    def names(**said: Any) -> list[str]:
+        return sorted(one.path for one in LocalFolder("stream s", str(root)).files(Wanted("*.csv", **said)))
+
+    assert names() == ["a.csv", "old.csv", "other.csv", "part.csv", "sub.csv"]
+    assert names(recursive=True) == ["a.csv", "old.csv", "other/d.csv", "part.csv", "sub/c.csv"]
+    (root / "latest.csv.done").touch()
+    assert names(done=".done") == ["a.csv"]
+    (root / "a.csv.done").unlink()
+    assert names(done=".done") == ["latest.csv"]
+
+
+def test_a_link_that_was_read_beside_its_file_is_none_that_changed(
+    dropped: Dropped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before links were left out; a backfill reads it by its path."""
+    path = dropped.drop("a.json")
+    with monkeypatch.context() as before:
+        before.setattr("floodmark.connectors.sources.files.folder.os.path.realpath", lambda path, **_: str(path))
+        (dropped.root / "latest.json").symlink_to(path)
+        assert sorted(dropped.read()) == ["a.json", "latest.json"]
+    dropped.drop("b.json", '{"k": "b"}\n')
+    (dropped.root / "latest.json").unlink()
+    (dropped.root / "latest.json").symlink_to(dropped.root / "b.json")
+    assert dropped.read() == ["b.json"]
+    source = dropped.source
+    assert "latest.json" in source._folder.present(["latest.json"])
+
+
 def test_a_name_that_hadoop_cannot_read_is_refused(dropped: Dropped) -> None:
     dropped.drop("12:30.json")
     with pytest.raises(Refused, match=r"without colons.*found '12:30\.json'"):

@@ -109,12 +109,15 @@ class LocalFolder:
         self._what, self.address, self._root = what, address, Path(address)
 
     def files(self, wanted: Wanted) -> list[File]:
+        """Without links to files that are listed themselves."""
         if not self._root.is_dir():
             raise _no_folder(self._what, self._root)
-        return list(self._below("", wanted))
+        found = list(self._below("", os.path.realpath(self._root), wanted))
+        own = {place for _, place, is_link in found if not is_link}
+        return [file for file, place, is_link in found if not is_link or os.path.realpath(place) not in own]
 
-    def _below(self, folder: str, wanted: Wanted, above: bool = False) -> Iterator[File]:
-        """`above`: see `Wanted.is_done`."""
+    def _below(self, folder: str, real: str, wanted: Wanted, above: bool = False) -> Iterator[tuple[File, str, bool]]:
+        """Each file, its place, and whether it is a link. `real`: the place of the folder. `above`: see `is_done`."""
         try:
             with os.scandir(self._root / folder) as found:
                 entries = list(found)
@@ -127,9 +130,11 @@ class LocalFolder:
             path = f"{folder}{one.name}"
             if one.is_dir():
                 if wanted.recursive and not self._is_listed(one):
-                    yield from self._below(f"{path}/", wanted, wanted.is_done(names, above))
+                    place = os.path.realpath(one.path) if one.is_symlink() else f"{real}/{one.name}"
+                    yield from self._below(f"{path}/", place, wanted, wanted.is_done(names, above))
             elif one.is_file() and wanted.is_wanted(one.name, names, above):
-                yield from _described(self._what, one, path)
+                for file in _described(self._what, one, path):
+                    yield file, f"{real}/{one.name}", one.is_symlink()
 
     def _is_listed(self, folder: os.DirEntry[str]) -> bool:
         """Whether it is a link to a folder that is listed without it, or that holds this one."""
