@@ -31,7 +31,7 @@ from floodmark.connectors.sources.files.source import FilesSource
 from floodmark.core.protocol.crashpoints import EPOCH_POINTS, RESET_POINTS
 from floodmark.core.rules.rule import Stream
 from floodmark.core.text.ddl import columns_of
-from floodmark.errors import HistoryGone, InputFault, WrongColumn
+from floodmark.errors import HistoryGone, InputFault, RunFailed, WrongColumn
 
 COLUMNS = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
 
@@ -379,6 +379,25 @@ def test_a_retry_needs_its_files_as_they_were(spark: SparkSession, place: Path) 
         spark, flow_of(place, "changed", sql=STATELESS, sinks=1), lambda path: path.write_text("{}\n")
     )
     _retry_of_a_changed_file(spark, flow_of(place, "removed", sql=STATELESS, sinks=1), lambda path: path.unlink())
+
+
+@pytest.mark.parametrize("landing", [False, True])
+def test_a_file_that_vanishes_before_its_epoch_fails_the_run_alone(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch, landing: bool
+) -> None:
+    flow, events = flow_of(place, sql=STATELESS, sinks=1, stream={"landing": landing}), some(6)
+    paths, frame = drop(flow, events), FilesSource.frame
+
+    def vanished(*asked: Any) -> Any:
+        paths[0].unlink()
+        return frame(*asked)
+
+    with monkeypatch.context() as during:
+        during.setattr(FilesSource, "frame", vanished)
+        with pytest.raises(RunFailed, match=r"0000\.json.* No epoch has read it: run again"):
+            run(spark, flow)
+    run(spark, flow)
+    assert sorted(row["n"] for row in rows_of(flow.sink())) == [one["n"] for one in events[3:]]
 
 
 def test_files_of_the_whole_life_of_a_rule(spark: SparkSession, place: Path) -> None:

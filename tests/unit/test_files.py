@@ -24,6 +24,7 @@ from pyarrow import parquet
 from pydantic import ValidationError
 
 from floodmark.connectors.planning.epochends import steps
+from floodmark.connectors.ports.source import unrecorded
 from floodmark.connectors.sources.files import csvlines
 from floodmark.connectors.sources.files import journal as journals
 from floodmark.connectors.sources.files.folder import Content, File, LocalFolder, Wanted
@@ -34,7 +35,7 @@ from floodmark.connectors.sources.files.unread import extended, is_settled, unre
 from floodmark.core.relay.manifests import MANIFESTS, Manifest, manifest_name
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.rule import EpochLimits, Stream
-from floodmark.errors import Fenced, HistoryGone, NotThereYet, Refused, TableBroken, WrongColumn
+from floodmark.errors import Fenced, HistoryGone, NotThereYet, Refused, RunFailed, TableBroken, WrongColumn
 
 SECOND = 1_000_000_000
 COLUMNS = "k STRING, n BIGINT"
@@ -402,6 +403,65 @@ def test_what_no_epoch_has_read_may_change_and_vanish(dropped: Dropped) -> None:
     assert dropped.read() == ["a.json", "c.json", "d.json"]
     assert dropped.read() == []
     dropped.source.check_identity(dropped.at, None)
+
+
+def _removed(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize("change", [_in_place, _appended, _removed])
+def test_a_file_that_changes_or_vanishes_while_it_is_listed_waits_for_the_next_run(
+    dropped: Dropped, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+) -> None:
+    for name in ("a.json", "b.json"):
+        dropped.drop(name)
+    sum_of = LocalFolder.sum_of
+
+    def changes(folder: LocalFolder, file: File) -> str:
+        if change is _removed:
+            change(dropped.root / "a.json") if file.path == "a.json" else None
+            return sum_of(folder, file)
+        found = sum_of(folder, file)
+        if file.path == "a.json":
+            change(dropped.root / "a.json")
+        return found
+
+    with monkeypatch.context() as during:
+        during.setattr(LocalFolder, "sum_of", changes)
+        assert dropped.read() == ["b.json"]
+    assert dropped.read() == ([] if change is _removed else ["a.json"])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_appended, r"a\.json was changed after it was listed\. Listed were 19 "),
+        (_removed, "a.json, which is to be read"),
+    ],
+)
+def test_a_file_that_changes_before_its_epoch_fails_the_run_and_stops_a_retry(
+    dropped: Dropped, change: Callable[[Path], None], said: str
+) -> None:
+    path, begin = dropped.drop("a.json"), dropped.at
+    dropped.read()
+    change(path)
+    session: Any = None
+    with pytest.raises(HistoryGone, match=rf"{said}.*floodmark reset"):
+        dropped.source.frame(session, begin, dropped.at)
+    with pytest.raises(RunFailed, match=rf"{said}.* No epoch has read it: run again"), unrecorded():
+        dropped.source.frame(session, begin, dropped.at)
+
+
+@pytest.mark.parametrize("said", [{"format": "csv"}, {"format": "avro", "schema": None}])
+def test_a_file_that_vanishes_while_it_is_looked_at_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]
+) -> None:
+    dropped = Dropped(tmp_path, **said)
+    dropped.begin()
+    dropped.drop("a")
+    monkeypatch.setattr(LocalFolder, "content", lambda *_: Content("in/a", (tmp_path / "gone").open))
+    with pytest.raises(RunFailed, match=r"in/a was removed while it was looked at; run again"):
+        dropped.read()
 
 
 def test_a_reset_reads_the_files_as_they_are_then(dropped: Dropped) -> None:

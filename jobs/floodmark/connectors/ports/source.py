@@ -9,13 +9,14 @@ checks what every kind promises.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from floodmark.core.protocol.records.backfills import Rewrite
 from floodmark.core.text.tablenames import about
-from floodmark.errors import HistoryGone
+from floodmark.errors import HistoryGone, RunFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +28,23 @@ if TYPE_CHECKING:
 # record is, and how it begins. Such a row is dead, or stops the run.
 MALFORMED = "_floodmark_malformed"
 SHOWN = 200  # characters of a record in it
+
+
+class Moved(HistoryGone):
+    """Input that is to be read was changed or removed since it was listed. `found`: the message without a remedy."""
+
+    def __init__(self, found: str, remedy: str):
+        super().__init__(f"{found}. {remedy}")
+        self.found = found
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """For a read of input that no epoch has read, not even an open one: the next run lists it as it is then."""
+    try:
+        yield
+    except Moved as fault:
+        raise RunFailed(f"{fault.found}. No epoch has read it: run again, to read what is there then") from fault
 
 
 @dataclass(frozen=True)

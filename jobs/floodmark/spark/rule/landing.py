@@ -20,7 +20,7 @@ from floodmark.connectors.columns import named, needed, with_checked_columns
 from floodmark.connectors.delta.landed import KIND, START, Landed
 from floodmark.connectors.planning.epochends import steps
 from floodmark.connectors.ports.registry import sources
-from floodmark.connectors.ports.source import MALFORMED, Source
+from floodmark.connectors.ports.source import MALFORMED, Source, unrecorded
 from floodmark.core.lifecycle.replays import MALFORMED_RECORD
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.records.head import Head
@@ -238,7 +238,7 @@ class _Copying:
         Raises WrongColumn where their columns differ otherwise. Somebody may alter the source between two copies, so
         each copy's own columns are compared.
         """
-        with self._source.of_source():
+        with self._source.of_source(), unrecorded():
             frame = self._inner.frame(self._session, since, end)
         landed = layouts.schema_of(self._address)
         _check_fits(self._session, self._rule, self._name, self._source, landed, frame.schema)

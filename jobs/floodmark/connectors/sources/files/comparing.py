@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+from floodmark.connectors.ports.source import Moved
 from floodmark.connectors.sources.files.folder import File, Folder
 from floodmark.connectors.sources.files.journal import Listed
 from floodmark.errors import HistoryGone
@@ -28,30 +29,46 @@ class Comparison:
         except FileNotFoundError:  # removed meanwhile, which is no change
             return True
 
+    def listed(self, file: File) -> Listed | None:
+        """With its checksum; None of a file that was changed or removed since it was listed, so maybe still written."""
+        try:
+            found = self._folder.sum_of(file)
+        except FileNotFoundError:
+            return None
+        return Listed(file, found) if self._folder.present([file.path]).get(file.path) == file else None
+
     def check(self, files: Sequence[Listed]) -> None:
-        """Raise HistoryGone unless each file is there with the content that was listed."""
+        """Raise Moved unless each file is there with the content that was listed."""
         there = self._folder.present([one.file.path for one in files])
         missing = [one.file.path for one in files if one.file.path not in there]
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise self.gone(missing[0] + more)
+            raise self._gone(missing[0] + more)
         found = ((one, there[one.file.path]) for one in files)
         other = self.first_changed((one, now) for one, now in found if now != one.file)
         if other is not None:
-            raise self.changed(*other)
+            raise Moved(self._difference("listed", *other), self._remedy)
 
     def changed(self, read: Listed, now: File) -> HistoryGone:
-        return HistoryGone(
-            f"{self._what}: file {read.file.path} was changed after it was read. Read were {_version(read.file)} with "
-            f"{self._folder.checksum} {read.sum}; now it has {_version(now)}. Restore it and write new rows to a new "
-            "file, or start over with `floodmark reset`. With `overwritten: skip`, runs pass such changes over. "
-            f"Folder: {self._folder.address}"
+        return HistoryGone(f"{self._difference('read', read, now)}. {self._remedy}")
+
+    def _difference(self, how: str, before: Listed, now: File) -> str:
+        return (
+            f"{self._what}: file {now.path} was changed after it was {how}. {how.capitalize()} were "
+            f"{_version(before.file)} with {self._folder.checksum} {before.sum}; now it has {_version(now)}"
         )
 
-    def gone(self, path: str) -> HistoryGone:
-        return HistoryGone(
-            f"{self._what}: expected file {path}, which is to be read, found none. Restore it, or start over with "
-            f"`floodmark reset`. Folder: {self._folder.address}"
+    @property
+    def _remedy(self) -> str:
+        return (
+            "Restore it and write new rows to a new file, or start over with `floodmark reset`. With `overwritten: "
+            f"skip`, runs pass such changes over. Folder: {self._folder.address}"
+        )
+
+    def _gone(self, path: str) -> Moved:
+        return Moved(
+            f"{self._what}: expected file {path}, which is to be read, found none",
+            f"Restore it, or start over with `floodmark reset`. Folder: {self._folder.address}",
         )
 
 

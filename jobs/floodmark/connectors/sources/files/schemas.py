@@ -17,7 +17,7 @@ from floodmark.connectors.avro.containers import columns_of_file, schema_of_file
 from floodmark.connectors.sources.files.csvlines import unclosed
 from floodmark.connectors.sources.files.folder import Content
 from floodmark.core.text.ddl import Column, columns_of, fits, text_of
-from floodmark.errors import WrongColumn
+from floodmark.errors import RunFailed, WrongColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -166,6 +166,8 @@ def _named(what: str, said: WrittenFiles, file: Content) -> Iterator[None]:
 
     try:
         yield
+    except FileNotFoundError as fault:
+        raise RunFailed(f"{what}: {file.name} was removed while it was looked at; run again") from fault
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, EOFError, zlib.error) as fault:
         why = str(fault).splitlines()[0].rstrip(".")
         raise WrongColumn(

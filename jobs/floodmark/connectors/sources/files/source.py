@@ -134,8 +134,9 @@ class FilesSource(Stepped):
     def take_start(self) -> str:
         first = len(self._journal.files)
         new = self._unread(()) if self._starts_at == "latest" else ()
-        self._journal.write(first, first, [self._listed(one) for one in new])
-        return self._journal.offset(first + len(new), first).line()
+        found = [one for one in map(self._listed, new) if one is not None]
+        self._journal.write(first, first, found)
+        return self._journal.offset(first + len(found), first).line()
 
     def take_end(self, since: str) -> str:
         journal, at = self._journal, Offset.parse(since)
@@ -155,12 +156,10 @@ class FilesSource(Stepped):
         if self._schema is not None and not self._said.columns and not self._schema.exists():
             schemas.keep_columns(self._schema, self._columns)
 
-    def _listed(self, file: File) -> Listed:
+    def _listed(self, file: File) -> Listed | None:
         """With its checksum, which is computed only for a file that was not listed before as it is."""
-        try:
-            return Listed(file, self._sums.get(file) or self._folder.sum_of(file))
-        except FileNotFoundError:
-            raise self._comparison.gone(file.path) from None
+        known = self._sums.get(file)
+        return Listed(file, known) if known else self._comparison.listed(file)
 
     @cached_property
     def _sums(self) -> dict[File, str]:

@@ -41,15 +41,17 @@ class Extension:
     added: tuple[Listed, ...]
 
 
-def extended(tail: Sequence[Listed], fresh: Sequence[File], listed: Callable[[File], Listed]) -> Extension:
+def extended(tail: Sequence[Listed], fresh: Sequence[File], listed: Callable[[File], Listed | None]) -> Extension:
     """`tail`: files that were listed, and that no epoch has read; `fresh`: all files that none has read.
+    `listed`: None for a file that a later run lists.
 
     Those of the tail that are as they were stay where they are; what comes after the first that is not is listed anew.
     """
     now = {one.path: one for one in fresh}
     kept = next((i for i, one in enumerate(tail) if now.get(one.file.path) != one.file), len(tail))
     before = {one.file.path for one in tail[:kept]}
-    return Extension(kept, tuple(listed(one) for one in fresh if one.path not in before))
+    added = (listed(one) for one in fresh if one.path not in before)
+    return Extension(kept, tuple(one for one in added if one is not None))
 
 
 def within(files: Sequence[Listed], limits: EpochLimits) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from floodmark.connectors.planning import checkpoint
 from floodmark.connectors.planning.plannedrows import relations
 from floodmark.connectors.planning.rewrites import spans_rewrite
 from floodmark.connectors.ports import console
+from floodmark.connectors.ports.source import unrecorded
 from floodmark.connectors.relay.room import wait_for_room
 from floodmark.core.lifecycle.replays import check_not_spent
 from floodmark.core.protocol import engine
@@ -157,7 +158,8 @@ class EpochFolder:
             assert past.dead is not None
             return replayed(rule, shape, past.dead, self.head, replay, clock)
         told = relations(self._session, checkpoint.query_id(self._directory), len(rule.streams))
-        rows = read_range(self._session, rule, self._home, shape, self.head.entry, entry, clock, told)
+        with unrecorded() if self.head.open is None else nullcontext():
+            rows = read_range(self._session, rule, self._home, shape, self.head.entry, entry, clock, told)
         if any(not stream_can(stream).planned for stream in rule.streams.values()):
             # READ and FILES each pass over the rows. A broker would be asked, and its records parsed, twice.
             rows.persist(StorageLevel.MEMORY_AND_DISK)
