@@ -66,6 +66,18 @@ def test_ranges_have_their_rows_also_after_a_compaction(growing: Growing, house:
             assert numbers(growing.source, begin, end) == sorted(n for step in steps[i:j] for n in step)
 
 
+def test_rows_of_a_compaction_are_not_counted(house: Icehouse) -> None:
+    for n in range(3):
+        house.add("t", [event(n, n=n)])
+    source = IcebergSource("s", STREAM)
+    begin = source.end()
+    compact(house.table("t"))
+    for n in range(3, 5):
+        house.add("t", [event(n, n=n)])
+    assert source.backlog(begin).facts == {"snapshots": 3, "rows": 2}
+    assert source.after(begin, source.end(), EpochLimits(max_rows=2)) == source.end()
+
+
 def _delete(table: Table) -> None:
     table.delete(EqualTo(term="n", value=2))
 

@@ -33,7 +33,7 @@ class At:
 
 @dataclass(frozen=True)
 class Step:
-    """A snapshot. parent: None of the first one; at: milliseconds since 1970; rows: that it added."""
+    """A snapshot. parent: None of the first one; at: milliseconds since 1970; rows: those to read that it added."""
 
     snapshot: int
     parent: int | None

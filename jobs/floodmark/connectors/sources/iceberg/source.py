@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.connectors.sources.iceberg.catalogs import Tables
 from floodmark.connectors.sources.iceberg.columns import columns_of, replaced
-from floodmark.connectors.sources.iceberg.offsets import KEEP, At, Gone, Step, first_of, since
+from floodmark.connectors.sources.iceberg.offsets import KEEP, SAME, At, Gone, Step, first_of, since
 from floodmark.connectors.sources.iceberg.options import WrittenIceberg
 from floodmark.connectors.sources.python.rows import frame_of, schema_of
 from floodmark.core.text.ddl import delta_name
@@ -199,5 +199,5 @@ def _after(schema: int | None, begin: At, step: Step) -> At:
 def _step(one: Snapshot) -> Step:
     said = one.summary
     operation = "unknown" if said is None else said.operation.value
-    rows = 0 if said is None else int(said["added-records"] or 0)
+    rows = 0 if said is None or operation == SAME else int(said["added-records"] or 0)
     return Step(one.snapshot_id, one.parent_snapshot_id, one.sequence_number or 0, one.timestamp_ms, operation, rows)
