@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.update import RemoveSchemasUpdate
 from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestampNanoType, TimeType, UUIDType
 from support.flow import SCHEMA, event
 from support.icehouse import NAMESPACE, Icehouse, compact
@@ -317,6 +318,29 @@ def test_a_name_of_another_column_is_refused(house: Icehouse, change: Any, colum
     anew = source.end()
     source.check_columns(anew, ["n", "place"])
     assert At.parse(anew) == At.parse(read), "the rows are the same"
+
+
+def _forget_schema(house: Icehouse, number: int) -> None:
+    house.catalog().commit_table(house.table("t"), (), (RemoveSchemasUpdate(schema_ids=[number]),))
+
+
+def test_a_schema_that_was_removed_stops_what_cannot_be_compared(house: Icehouse) -> None:
+    house.add("t", [event(1, n=1)])
+    with house.table("t").update_schema() as update:
+        update.add_column("m", LongType())
+    source = IcebergSource("events", STREAM)
+    start, read = source.start(), source.end()
+    _replace(house.table("t"))
+    _forget_schema(house, 1)
+    with pytest.raises(HistoryGone, match="column n, as it was read"):
+        source.check_columns(read, ["n"])  # by the schema of the snapshot
+    source.check_columns(read, ["at"])
+    source.check_columns(start, ["n"])  # nothing was read
+    house.append("t", house.table("t").scan().to_arrow())
+    house.expire("t")
+    _forget_schema(house, 0)
+    with pytest.raises(HistoryGone, match=r"expected schema 1, by which it was read up to snapshot \d+ \(number 1\)"):
+        source.check_columns(read, ["at"])
 
 
 def test_columns_that_come_go_or_get_another_name_change_no_other_ones(house: Icehouse) -> None:

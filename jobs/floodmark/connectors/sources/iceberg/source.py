@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
@@ -129,8 +130,20 @@ class IcebergSource(Stepped):
 
     def check_columns(self, offset: str, read: Iterable[str]) -> None:
         table, at = self._table(), At.parse(offset)
-        before = None if at.schema is None else table.schemas().get(at.schema)  # an engine may have removed it
-        column = before and replaced(before, table.schema(), {name.lower() for name in read})
+        if at.schema is None:
+            return
+        before = _schema_at(table, at.schema, at.snapshot)
+        if before is None and at.snapshot is None:
+            return  # nothing was read
+        if before is None:
+            raise HistoryGone(
+                self._about(
+                    f"expected schema {at.schema}, by which it was read up to {self.describe(offset)}, found that an "
+                    "expiry of metadata has removed it, so nobody can tell whether the columns are still the same. "
+                    f"Start over with `floodmark reset`, and {KEEP}"
+                )
+            )
+        column = replaced(before, table.schema(), {name.lower() for name in read})
         if column is not None:
             raise HistoryGone(
                 self._about(
@@ -190,6 +203,13 @@ def _at(table: Table, snapshot: Snapshot | None) -> At:
     if snapshot is None:
         return At(of, schema=schema)
     return At(of, snapshot.snapshot_id, snapshot.sequence_number or 0, schema)
+
+
+def _schema_at(table: Table, number: int, snapshot: int | None) -> Schema | None:
+    """A schema, or else that of a snapshot: an engine removes schemas to which no snapshot refers."""
+    read = None if snapshot is None else table.snapshot_by_id(snapshot)
+    known = table.schemas()
+    return known.get(number) or (None if read is None or read.schema_id is None else known.get(read.schema_id))
 
 
 def _after(schema: int | None, begin: At, step: Step) -> At:
