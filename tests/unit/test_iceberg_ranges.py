@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import DataScan, Table
 from pyiceberg.table.update import RemoveSchemasUpdate
 from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestampNanoType, TimeType, UUIDType
 from support.flow import SCHEMA, event
@@ -111,6 +111,26 @@ def test_snapshots_that_have_expired_are_named(growing: Growing, house: Icehouse
     with pytest.raises(HistoryGone, match=r"found that it has expired, so its rows cannot be read again"):
         numbers(growing.source, before, read)
     assert len(numbers(growing.source, before, now)) == 1 + sum(map(len, growing.rows))
+
+
+def test_equality_deletes_are_named(growing: Growing, monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(_: DataScan) -> Any:
+        raise ValueError("PyIceberg does not yet support equality deletes: https://github.com/apache/iceberg/issues")
+
+    monkeypatch.setattr(DataScan, "plan_files", plan)
+    none: Any = None
+    with pytest.raises(Refused, match=r"stream s.*: expected a table without equality deletes.*Compact the table"):
+        growing.source.frame(none, growing.offsets[0], growing.offsets[-1])
+
+
+def test_a_column_that_came_later_with_a_default_has_it_before(house: Icehouse) -> None:
+    house.add("t", [event(1, n=1)])
+    with house.table("t").update_schema() as change:
+        change.add_column("more", LongType(), default_value=7)
+    source = IcebergSource("s", STREAM)
+    table = source._table()
+    found = source._rows(table, source._files(table, At.parse(source.start()), At.parse(source.end())))
+    assert found["more"].to_pylist() == [7]
 
 
 def test_a_table_that_was_rolled_back_is_named(growing: Growing, house: Icehouse) -> None:

@@ -109,6 +109,13 @@ class Tables:
                     "`uri` in the connection's extra"
                 )
             )
+        if "equality deletes" in said:
+            return Refused(
+                self._about(
+                    "expected a table without equality deletes, as upserts of Flink leave them, found some, which "
+                    "pyiceberg cannot read. Compact the table, and let no writer upsert from then on"
+                )
+            )
         if isinstance(fault, _WRONG) or any(one in said for one in _REFUSES):
             return Refused(self._about(f"it is refused: {said}. Mend the connection, the right or the table"))
         return RunFailed(self._about(f"it cannot be reached, or failed: {said}. A retry tries again"))
