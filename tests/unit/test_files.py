@@ -31,7 +31,7 @@ from floodmark.connectors.sources.files.folder import Content, File, LocalFolder
 from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
 from floodmark.connectors.sources.files.options import WrittenFiles
 from floodmark.connectors.sources.files.source import FilesSource
-from floodmark.connectors.sources.files.unread import extended, is_settled, unread, within
+from floodmark.connectors.sources.files.unread import extended, is_settled, renewed, unread, within
 from floodmark.core.relay.manifests import MANIFESTS, Manifest, manifest_name
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.rule import EpochLimits, Stream
@@ -383,6 +383,37 @@ def test_a_file_with_other_times_and_the_same_content_was_not_changed(dropped: D
     dropped.drop("a.json", text)
     path.chmod(0o600)
     assert dropped.read() == []
+
+
+def test_files_with_other_times_are_read_for_their_checksum_once(
+    dropped: Dropped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `chmod -R`, or a move to another disk. Positions in the list stay valid."""
+    for name in "abc":
+        dropped.drop(f"{name}.json")
+    begun = dropped.at
+    dropped.read()
+    before = dropped.at
+    (dropped.root / "a.json").unlink()
+    for name in "bc":
+        (dropped.root / f"{name}.json").chmod(0o600)
+    dropped.drop("d.json")
+    assert dropped.read() == ["d.json"]
+    monkeypatch.setattr(LocalFolder, "sum_of", lambda folder, file: pytest.fail(file.path))
+    for at in (begun, before, dropped.at):
+        dropped.source.check_identity(at, None)
+    assert dropped.read() == []
+    (dropped.root / "c.json").chmod(0o644)
+    with pytest.raises(pytest.fail.Exception, match=r"c\.json"):
+        dropped.source.check_identity(dropped.at, None)
+
+
+def test_the_new_times_of_a_file_whose_content_is_another_are_not_believed() -> None:
+    files = [listed("a", "A"), listed("b", "B"), listed("c", "C")]
+    assert renewed(files, {}) == (3, ())
+    assert renewed(files, {file("b", changed=1): "other"}) == (3, ())
+    again = (Listed(file("b", changed=1), "B"), files[2])
+    assert renewed(files, {file("b", changed=1): "B"}) == (1, again)
 
 
 def test_a_file_that_was_read_may_be_removed(dropped: Dropped) -> None:

@@ -12,10 +12,14 @@ from floodmark.errors import HistoryGone
 
 
 class Comparison:
-    """Of the files of one folder. `what`: the stream, for messages."""
+    """Of the files of one folder. `what`: the stream, for messages.
+
+    proven: files that have other times than were listed, and whose content was found to be the same.
+    """
 
     def __init__(self, what: str, folder: Folder):
         self._what, self._folder = what, folder
+        self.proven: dict[File, str] = {}
 
     def first_changed(self, pairs: Iterable[tuple[Listed, File]]) -> tuple[Listed, File] | None:
         """The first file with another content than was listed."""
@@ -25,9 +29,12 @@ class Comparison:
         if now.size != read.file.size:
             return False
         try:
-            return self._folder.sum_of(now) == read.sum
+            found = self.proven.get(now) or self._folder.sum_of(now)
         except FileNotFoundError:  # removed meanwhile, which is no change
             return True
+        if found == read.sum:
+            self.proven[now] = found
+        return found == read.sum
 
     def listed(self, file: File) -> Listed | None:
         """With its checksum; None of a file that was changed or removed since it was listed, so maybe still written."""

@@ -17,7 +17,7 @@ from floodmark.connectors.sources.files.folder import File, Folder, LocalFolder,
 from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
 from floodmark.connectors.sources.files.jsonlines import has_lone_objects
 from floodmark.connectors.sources.files.options import WrittenFiles
-from floodmark.connectors.sources.files.unread import changed, extended, is_settled, unread, within
+from floodmark.connectors.sources.files.unread import changed, extended, is_settled, renewed, unread, within
 from floodmark.core.application.sparkconf import AVRO_JARS, check_jars
 from floodmark.core.text.addresses import is_object, location
 from floodmark.core.text.ddl import delta_name
@@ -148,7 +148,9 @@ class FilesSource(Stepped):
             self._keep_columns()
             for one in found.added:
                 self._check(one.file)
-            journal.write(keep, at.first, found.added)
+        same, again = renewed(journal.files[:keep], self._comparison.proven)
+        if found.added or same < len(journal.files):
+            journal.write(same, at.first, (*again, *found.added))
         return journal.offset(len(journal.files), at.first).line()
 
     def _keep_columns(self) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from floodmark.connectors.sources.files.folder import File
 from floodmark.connectors.sources.files.journal import Listed
@@ -31,6 +31,17 @@ def changed(listing: Iterable[File], read: Sequence[Listed]) -> list[tuple[Liste
     now = {one.path: one for one in listing}
     pairs = ((one, now[one.file.path]) for one in read if one.file.path in now)
     return [(one, file) for one, file in pairs if file != one.file]
+
+
+def renewed(files: Sequence[Listed], proven: Mapping[File, str]) -> tuple[int, tuple[Listed, ...]]:
+    """The listed files from the first one on that has other times by now; with how many stay before it.
+
+    proven: files as they are now, with the checksum that they have. A position in the list stays the same.
+    """
+    now = {(one.path, found): one for one, found in proven.items()}
+    found = [replace(one, file=now.get((one.file.path, one.sum), one.file)) for one in files]
+    kept = next((i for i, one in enumerate(files) if found[i] != one), len(files))
+    return kept, tuple(found[kept:])
 
 
 @dataclass(frozen=True)
