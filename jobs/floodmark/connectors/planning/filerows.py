@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from floodmark.connectors.avro.schemas import Node, columns_in, record_in, schema_of
 from floodmark.connectors.avro.widening import widened
 from floodmark.connectors.planning.avromisfits import fitted, may_misfit, misfit_in
-from floodmark.connectors.planning.jsonrows import CORRUPT, ROW, is_malformed, read_list, read_object
+from floodmark.connectors.planning.jsonrows import CORRUPT, found, is_malformed, read_list, read_object
 from floodmark.connectors.ports.source import MALFORMED, SHOWN
 from floodmark.core.text.addresses import is_object
 from floodmark.core.text.ddl import Column as Declared
@@ -154,11 +154,11 @@ def _of_json(spark: SparkSession, records: Records, root: str, paths: Sequence[s
     parsed = texts.where(F.btrim(text, F.lit(" \t\r\n")) != "").withColumn(_READ, read(text, records.columns, options))
     bad = is_malformed(F.col(_READ), F.col("value"))
     if whole == "true":
-        bad = bad | F.exists(F.col(f"{_READ}.{ROW}"), lambda one: one.isNull())
+        bad = bad | F.exists(found(F.col(_READ)), lambda one: one.isNull())
         parsed = parsed.withColumn(RAW, F.when(bad, text))
-        rows = F.when(F.col(RAW).isNull(), F.col(f"{_READ}.{ROW}")).otherwise(F.array(F.lit(None)))
+        rows = F.when(F.col(RAW).isNull(), found(F.col(_READ))).otherwise(F.array(F.lit(None)))
         return parsed.select("_metadata", RAW, F.inline(rows))
-    values = [F.col(f"{_READ}.{ROW}.{_quoted(one.name)}") for one in records.columns]
+    values = [found(F.col(_READ))[one.name].alias(one.name) for one in records.columns]
     return parsed.select("_metadata", *values, F.when(bad, text).alias(RAW))
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from floodmark.connectors.avro.schemas import newest, record_in, schema_of
 from floodmark.connectors.planning.avromisfits import fitted, may_misfit, misfit_in
 from floodmark.connectors.planning.avrovalues import end_of, values_of_avro
-from floodmark.connectors.planning.jsonrows import ROW, is_malformed, read_object
+from floodmark.connectors.planning.jsonrows import found, is_malformed, read_object
 from floodmark.connectors.ports.source import MALFORMED, SHOWN
 from floodmark.connectors.sources.kafka.offsets import Partition, Range
 from floodmark.connectors.sources.kafka.options import Kafka
@@ -62,7 +62,7 @@ def decoded(rows: DataFrame, said: Kafka, texts: Mapping[str, str] = {}) -> Data
         malformed = _or_key(F.when(bad, _place(text)), said)
         return rows.select(F.when(~bad, text).alias("value"), *others, malformed.alias(MALFORMED))
     read = rows.withColumn("_read", read_object(text, said.values(), {}))
-    values = [F.col(f"_read.{ROW}.{quoted(column.name)}").alias(column.name) for column in said.values()]
+    values = [found(F.col("_read"))[column.name].alias(column.name) for column in said.values()]
     bad = F.col("value").isNotNull() & is_malformed(F.col("_read"), text)
     return read.select(*values, *others, _or_key(F.when(bad, _place(text)), said).alias(MALFORMED))
 
