@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,12 @@ from floodmark.connectors.planning.rewrites import answered, check_followed, def
 from floodmark.connectors.planning.rewrites import unread as beyond
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.lifecycle.changes import check_keeps_corrections
-from floodmark.core.lifecycle.corrections import Skips, skips
+from floodmark.core.lifecycle.corrections import Skips, given_up, skips
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Rewrite
 from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.rules.rule import Rule
-from floodmark.errors import Refused
+from floodmark.errors import Busy, Refused
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.rule.epochs import draining
 from floodmark.spark.rule.epochs.draining import Drainer
@@ -95,8 +96,8 @@ class Asked:
 
     gives_up: tuple[str, ...] | None = None
 
-    def run(self, gives_up: tuple[str, ...]) -> RunReport:
-        self.gives_up = gives_up
+    def run(self, gives_up: Mapping[str, Sequence[Rewrite]]) -> RunReport:
+        self.gives_up = tuple(gives_up)
         return RunReport("counted")
 
 
@@ -186,6 +187,20 @@ class Landed:
 
     def upkeep(self, line: str | None, keep_us: int | None) -> Any:
         return line
+
+
+def test_nothing_is_given_up_that_was_deferred_after_the_decision(flow: Flow) -> None:
+    """Each rewrite ends further on; one that another run has corrected meanwhile is no longer there."""
+    begun, shown = Ledger.open(flow.place.ledger, "by hand").begun, deferring("events", "others")
+    [first] = shown["events"]
+    more = Rewrite(since=first.upto, upto="c", commits=("version 2 of events",))
+    assert given_up(replace(begun, deferred={"events": (first,)}), shown) == {"events": ["version 1 of events"]}
+    assert given_up(replace(begun, deferred={"others": (more,)}), {"events": (first,)}) == {}
+    for grown in ((first, more), (more,)):
+        with pytest.raises(
+            Busy, match=r"another run has since deferred more: .*version 2 of events\. Nothing was given"
+        ):
+            given_up(replace(begun, deferred={"events": grown}), shown)
 
 
 def test_landed_rows_stay_while_a_correction_waits(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:

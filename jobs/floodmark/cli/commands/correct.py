@@ -89,7 +89,7 @@ def correct(
         return output.print_json(facts) if change.as_json else _say_expected(facts)
     if readers.folded:
         rulechange.confirm(change.yes, "correct asks for confirmation before it replaces rows that other rules read")
-    given_up = tuple(skipped.given_up) if skipped else ()
+    given_up = skipped.given_up if skipped else {}
     facts = _facts(name, with_spark(rule, master, lambda session: _job(session, rule, change).run(given_up)), skip)
     return output.print_json(facts | {"downstream": readers.facts()}) if change.as_json else _say_done(facts)
 

@@ -32,7 +32,7 @@ from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.forms.distinct import reach_us
 from floodmark.core.sql.timecolumn import time_column_of
 from floodmark.core.sql.windows import Reach, Sizes
-from floodmark.errors import Refused
+from floodmark.errors import Busy, Refused
 
 SECOND = 1_000_000  # microseconds
 MOST_GAPS = 63  # of an interval: each is a condition on every row that is read
@@ -317,6 +317,22 @@ def skips(rule: Rule, head: Head, unread: Mapping[str, Rewrite], only: Collectio
         raise Refused(f"rule {rule.rule}: {problem}")
     answered = [name for name in only if name not in left]
     return Skips({name: one for name, one in over.items() if name not in kept}, given_up, answered)
+
+
+def given_up(head: Head, shown: Mapping[str, Sequence[Rewrite]]) -> dict[str, list[str]]:
+    """The commits that are deferred now and given up, by stream. shown: the rewrites that somebody has decided about.
+
+    Raises Busy if another run has deferred more of a stream since.
+    """
+    found = {name: head.deferred[name] for name in shown if name in head.deferred}
+    for name, ones in found.items():
+        if ones[-1].upto != shown[name][-1].upto:
+            raise Busy(
+                f"rule {head.rule.rule}: stream {name}: expected to give up the correction of "
+                f"{', '.join(commits_of(shown[name]))}, found that another run has since deferred more: "
+                f"{', '.join(commits_of(ones))}. Nothing was given up; look at them, and run it again"
+            )
+    return {name: commits_of(ones) for name, ones in found.items()}
 
 
 def _not_rewritten(known: Sequence[str], others: Iterable[str]) -> Iterator[str]:

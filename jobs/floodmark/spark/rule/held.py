@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -14,11 +14,11 @@ from floodmark.connectors.planning.rewrites import check_followed
 from floodmark.connectors.preflight import check_replaced, check_sinks_exist
 from floodmark.core.lifecycle.backfills import check_text
 from floodmark.core.lifecycle.changes import check_state_columns, check_state_tables
-from floodmark.core.lifecycle.corrections import commits_of, counts_of
+from floodmark.core.lifecycle.corrections import counts_of, given_up
 from floodmark.core.lifecycle.life import check_not_forgetting
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import TableName
-from floodmark.core.protocol.records.backfills import Backfill
+from floodmark.core.protocol.records.backfills import Backfill, Rewrite
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life, Lost, total
 from floodmark.core.protocol.recovery import Gate, at_the_gate, check_unfailed
@@ -36,6 +36,8 @@ from floodmark.spark.rule.backfill.validity import is_valid
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import CorrectionReport, RunReport
 from floodmark.spark.rule.generation import Plan
+
+NO_REWRITES: Mapping[str, Sequence[Rewrite]] = {}
 
 
 class HeldRule:
@@ -63,14 +65,13 @@ class HeldRule:
     def head(self) -> Head:
         return self.drainer.head
 
-    def work(self, skips: Collection[str] = ()) -> None:
-        """Finish what is open, then drain what is new. `skips`: streams whose deferred rewrites are given up."""
+    def work(self, skips: Mapping[str, Sequence[Rewrite]] = NO_REWRITES) -> None:
+        """Finish what is open, then drain what is new. `skips`: deferred rewrites, by stream, that are given up."""
         if self.recover(go_on=not skips):
             return
-        given_up = {name: commits_of(ones) for name, ones in self.head.deferred.items() if name in skips}
-        if given_up:
-            self._report.skipped = given_up
-            self._ledger.live(Life(what="skipped", streams=tuple(given_up)))
+        if left := given_up(self.head, skips):
+            self._report.skipped = left
+            self._ledger.live(Life(what="skipped", streams=tuple(left)))
         self._plan_new()
 
     def recover(self, go_on: bool = True) -> bool:

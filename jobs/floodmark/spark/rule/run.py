@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -50,7 +50,7 @@ from floodmark.spark.rule.backfill.rereading import PastRows, late_times, uncut_
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import Report, RunReport
 from floodmark.spark.rule.generation import Plan
-from floodmark.spark.rule.held import HeldRule, check_columns
+from floodmark.spark.rule.held import NO_REWRITES, HeldRule, check_columns
 from floodmark.spark.session import lock
 from floodmark.spark.session.faults import explained
 
@@ -81,8 +81,8 @@ class RuleRun:
         self._report = RunReport(rule.rule)
         self._tell = report
 
-    def run(self, skips: Collection[str] = ()) -> RunReport:
-        """Finish what is open, drain what is new, and correct deferred rewrites, except of streams that it `skips`."""
+    def run(self, skips: Mapping[str, Sequence[Rewrite]] = NO_REWRITES) -> RunReport:
+        """Finish what is open, drain what is new, and correct deferred rewrites, except those that it `skips`."""
         self._check_first()
         self._home.path.mkdir(parents=True, exist_ok=True)
         with self._locked():
