@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -20,10 +20,12 @@ from deltalake.exceptions import DeltaError
 from support.damaging import damage
 from test_ledger import commit, first, intent
 
+from floodmark.connectors import preflight
 from floodmark.connectors.delta import lookups
 from floodmark.connectors.delta.lookups import LookupTable
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.source import DeltaSource
+from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import check_tables
 from floodmark.core.rules.model import Lookup
 from floodmark.core.rules.rule import Stream
@@ -260,6 +262,27 @@ def test_a_torn_entry_that_nothing_relies_on_is_put_aside(table: str, how: str) 
     assert rename_torn_entries(table, above=1) == [entry(table, 2).name]
     assert DeltaTable(table).version() == 1
     assert rename_torn_entries(table, above=0) == [], "the entry before is whole"
+
+
+@pytest.mark.parametrize("method", ["rename", "unlink", "read_bytes"])
+def test_two_starts_repair_a_log_at_once(table: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a power loss, when two schedulers start: one takes away what the other has just listed."""
+    damage(entry(table, 2), "truncated")
+    stale = [entry(table, version).with_suffix(".crc") for version in (2, 3)]
+    for one in (*stale, entry(table, 3).with_name(f".{entry(table, 3).name}.crc")):
+        one.write_text("{}")
+    do, head = getattr(Path, method), SimpleNamespace(generation=1, token="t", kept_output=False, open=None)
+    monkeypatch.setattr(preflight, "places_of", lambda _: {"sink/t": table})
+    head.commits = {"sink/t": 1}
+
+    def after_another(*given: Any, **how: Any) -> Any:
+        monkeypatch.setattr(Path, method, do)
+        preflight.repair_sinks("ledger", cast("Head", head))
+        return do(*given, **how)
+
+    monkeypatch.setattr(Path, method, after_another)
+    preflight.repair_sinks("ledger", cast("Head", head))
+    assert DeltaTable(table).version() == 1 and not any(one.exists() for one in stale)
 
 
 def newest_file(address: str) -> Path:

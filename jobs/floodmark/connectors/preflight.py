@@ -33,6 +33,8 @@ from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.ledger.renaming import check_not_renamed
 
+LOOKS = 8  # at a log that another start repairs, too: each takes one file away at a time
+
 
 def check_without_jvm(rule: Rule, root: Path) -> None:
     """Run all checks that need no Spark; they write nothing but the home's probe.
@@ -131,7 +133,17 @@ def repair_sinks(ledger: str, head: Head) -> None:
     named = {address: name for name, address in places_of(head).items()}
     added = delta_sinks(Rule.from_json(head.open.rule)) if head.open else []  # no commit row names these yet
     for address in dict.fromkeys([*named, *added]) if not head.kept_output else ():
-        repair_log(address, head.commits.get(named.get(address, ""), 0), app)
+        _repair(address, head.commits.get(named.get(address, ""), 0), app)
+
+
+def _repair(address: str, named: int, app: str) -> None:
+    """Repair a log. Another start may do so, too: what it takes away from beneath this one is looked for again."""
+    for left in reversed(range(LOOKS)):
+        try:
+            return repair_log(address, named, app)
+        except FileNotFoundError:
+            if not left:
+                raise
 
 
 def check_sinks_exist(rule: Rule, home: Home, head: Head) -> None:

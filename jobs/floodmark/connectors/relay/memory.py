@@ -6,12 +6,12 @@ The truth is the position in the target. A target that is behind what is remembe
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from floodmark.core.relay.positions import Position
 
@@ -125,7 +125,8 @@ def _write(folder: Path, memory: Memory) -> None:
     facts = {**vars(memory), "position": memory.position and memory.position.facts()}
     file = file_of(folder)
     file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_name(f"{file.name}.{os.getpid()}")
+    # by no process id: on a shared disk, processes of two containers may have the same
+    fresh = file.with_name(f"{file.name}.{uuid4().int}")
     fresh.write_text(json.dumps(facts, indent=1))
     fresh.replace(file)
 

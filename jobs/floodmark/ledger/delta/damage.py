@@ -320,10 +320,10 @@ def drop_checksums(address: str) -> list[str]:
     dropped = stale + [name for name in newest if file_damage(log / name)]
     for name in dropped:
         (log / f".{name}.crc").unlink(missing_ok=True)
-        (log / name).unlink()
+        (log / name).unlink(missing_ok=True)  # another start may drop them, too
     for version, name in found.sums.items():
         if version > found.newest and not (log / f"{version:020}.json").exists():
-            (log / name).unlink()
+            (log / name).unlink(missing_ok=True)
             dropped.append(name)
     return dropped
 

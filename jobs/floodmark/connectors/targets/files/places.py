@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO, Protocol
+from uuid import uuid4
 
 from floodmark.connectors.targets.homeposition import sync
 from floodmark.core.text.addresses import is_object
@@ -96,7 +97,7 @@ class LocalPlace:
 
     def put_new(self, path: str, content: bytes, sent: Callable[[], None]) -> None:
         file = self._root / path
-        staged = file.with_name(f".{file.name}-{os.getpid()}")
+        staged = file.with_name(f".{file.name}-{uuid4().hex}")  # ids of processes recur in containers
         with staged.open("wb") as out:
             out.write(content)
             out.flush()
