@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from support.aged import age
-from support.crash import crash_at
+from support.crash import crash_at, put_reach
 from support.flow import SCHEMA, STATELESS, Flow, event, rows_of
 from support.running import backfill, crash, reset, run
 from support.sourcekinds import OWN, add_own, own, write_json
@@ -494,6 +494,30 @@ def test_rows_that_were_kept_long_enough_go_once_they_are_folded(spark: SparkSes
     reset(spark, flow)
     run(spark, flow)
     assert numbers(flow) == [*range(6, 12)]
+    proven(flow)
+
+
+def test_a_backfill_whose_rows_upkeep_removed_meanwhile_is_refused_before_its_intent(
+    spark: SparkSession, place: Path
+) -> None:
+    flow = of_files(place, landing={"keep": "1 day"})
+    for begin in (0, 3):
+        add(flow, begin, begin + 3)
+        run(spark, flow)
+
+    def reach(rule: str, point: str, epoch: int | None = None) -> None:
+        if point == "backfill.computed":
+            age(flow.place.landing("events"), 2)
+            command(flow, "maintain", flow.name, "--yes")
+
+    with pytest.MonkeyPatch.context() as patch:
+        put_reach(patch, reach)
+        with pytest.raises(HistoryGone, match="upkeep removed older ones"):
+            backfill(spark, flow, 978_307_200_000_000, 978_307_260_000_000)
+    assert flow.ledger().begun.backfill is None
+    add(flow, 6, 9)
+    run(spark, flow)
+    assert numbers(flow) == [*range(9)]
     proven(flow)
 
 

@@ -451,6 +451,10 @@ def test_rows_that_upkeep_removed_are_not_read_as_none(once: Once) -> None:
     assert once.source.start() == once.at(2)
     with pytest.raises(HistoryGone, match=r"upkeep removed older ones, because the stream has `landing` with `keep`"):
         once.source.frame(None, once.at(1), once.at(3))  # type: ignore[arg-type]
+    with pytest.raises(HistoryGone, match=r"upkeep removed older ones"):
+        once.source.check_kept(once.at(1), once.at(3))
+    once.source.check_kept(once.at(2), once.at(3))
+    once.source.check_kept(once.at(1), once.at(1))
 
 
 # --- Upkeep

@@ -225,6 +225,12 @@ def check_sources(rule: Rule, home: Home, head: Head) -> None:
                 source.check_readable(head.lines[name], line)
 
 
+def check_kept(rule: Rule, home: Home, begun: Entry, end: Entry) -> None:
+    """Check that the sources still have the rows between two entries, which epochs have read. Raises HistoryGone."""
+    for source, one, other in zip(sources(rule, home).values(), begun.offsets, end.offsets, strict=True):
+        source.check_kept(one, other)
+
+
 def check_sql_columns(rule: Rule, home: Home | None) -> None:
     """Check that the columns that the rule's SQL names exist. This takes half a second, which idle runs save."""
     streams = sources(rule, home)

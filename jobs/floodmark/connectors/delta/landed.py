@@ -272,7 +272,7 @@ class Landed(DeltaSource):
         source = _source_end(end)
         if self.landing() is None:
             return self.inner.frame(spark, begin, end if source is None else source)
-        self._check_kept(begin, end if source is None else begin)
+        self.check_kept(begin, end if source is None else begin)
         if source is None:
             return super().frame(spark, begin, end)
         chunk, more = self._asked(lambda since: _not_landed(self.inner, spark, since, source))
@@ -280,7 +280,7 @@ class Landed(DeltaSource):
         landed = super().frame(spark, begin, begin if passed else self._at(self.table(), chunk.version + 1))
         return landed if more is None else landed.unionByName(more, allowMissingColumns=True)
 
-    def _check_kept(self, begin: str, end: str) -> None:
+    def check_kept(self, begin: str, end: str) -> None:
         """Raise HistoryGone if rows of the range were removed by upkeep."""
         if begin != end and DeltaOffset.parse(begin).version < self.cut():
             raise self._gone(

@@ -25,7 +25,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors.delta.lookups import pinned_now
-from floodmark.connectors.preflight import check_sources
+from floodmark.connectors.preflight import check_kept, check_sources
 from floodmark.core.lifecycle.backfills import Interval, windows_of
 from floodmark.core.lifecycle.corrections import still_there
 from floodmark.core.protocol import engine
@@ -227,6 +227,9 @@ def replace_interval(done: Recomputed, home: Home, ledger: Ledger) -> BackfillRe
     reopened = head.backfill is not None
     if reopened:
         head = _announce(ledger, rule, intent)
+    else:  # upkeep may have removed since what a retry would have to read again
+        check_sources(done.plan.rule, home, head)
+        check_kept(done.plan.rule, home, Entry.parse(head.begun_with.entry), Entry.parse(intent.entry))
     attempt = Attempt(head.epoch, max(1, head.attempt), intent.digest, intent.number)
     aimed = _aimed(done, home, ledger.id, head)
     prepared = side_by_side(partial(sites.prepare, Work(site, done.rows[site.name]), attempt) for site in aimed)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructField, StructType
 
-from floodmark.connectors.ports.registry import sources
+from floodmark.connectors.preflight import check_kept
 from floodmark.core.lifecycle.corrections import (
     Parts,
     grain_of,
@@ -111,9 +111,7 @@ class PastRows:
         return reduce(DataFrame.unionByName, [read, *replays])
 
     def _reread(self, begun: Entry, end: Entry) -> DataFrame:
-        read = sources(self.plan.rule, self.home).values()
-        for source, one, other in zip(read, begun.offsets, end.offsets, strict=True):
-            source.check_kept(one, other)
+        check_kept(self.plan.rule, self.home, begun, end)
         return reread(self.session, self.plan, self.home, begun, end)
 
     def in_span(self, span: Restated, epochs: SameVersions | None = None) -> DataFrame:
