@@ -31,6 +31,8 @@ from floodmark.connectors.delta import adopting
 from floodmark.connectors.delta.sink import DeltaSink
 from floodmark.connectors.ports import releasing
 from floodmark.connectors.preflight import check_tables, check_without_jvm
+from floodmark.connectors.relay.aside import Aside
+from floodmark.connectors.relay.memory import check_home, recall, remember_fault
 from floodmark.core.protocol import crashpoints
 from floodmark.core.protocol.records.rows import Counts, Life, Seal
 from floodmark.errors import (
@@ -336,6 +338,27 @@ def test_older_names_are_free_once_the_rule_is_dropped(flow: Flow) -> None:
     call(flow, "retire", "other", "--yes")
     call(flow, "drop", "other", "--all", "--yes")
     begins(flow, "counted")
+
+
+def test_a_relay_that_was_at_work_does_not_make_a_renamed_home_again(flow: Flow) -> None:
+    lived(flow)
+    folder = flow.place.path / "outbox" / "t"
+    remember_fault(folder, "no route to host")
+    assert recall(folder).fault == "no route to host"
+    call(flow, "rename", "counted", "other", "--yes")
+    remember_fault(folder, "no route to host")
+    with pytest.raises(FileNotFoundError):
+        Aside("postgres://shop/t", flow.place.path / "undelivered" / "t").add([])
+    with pytest.raises(RunFailed, match="renamed or dropped while a relay was at work"):
+        check_home(folder, OSError())
+    assert not flow.place.path.exists()
+    assert "counted is already named other" in call(flow, "rename", "counted", "other", "--yes")
+
+
+def test_a_folder_without_a_ledger_is_told_apart_from_a_rules_home(flow: Flow) -> None:
+    lived(flow)
+    (flow.home / "third" / "outbox").mkdir(parents=True)
+    assert "has files, and no ledger" in call(flow, "rename", "counted", "third", "--yes", code=2)
 
 
 # ---------------------------------------------------------------------------------------------------- drop

@@ -26,7 +26,7 @@ from floodmark.ledger.ledger import Ledger, LedgerReader
 
 def is_done(root: Path, old: str, new: str) -> bool:
     """Whether an earlier rename has moved the home already."""
-    if Home(root, old).path.exists():
+    if Path(Home(root, old).ledger).exists():
         return False
     found = LedgerReader.load(Home(root, new).ledger)
     return found is not None and found.head is not None and found.head.name == new and old in _names(found.rows)
@@ -45,6 +45,10 @@ def check_free(home: Home) -> None:
     if home.path.is_symlink():
         raise Refused(f"expected no file at {home.path}, found a link: a home cannot take its place. Remove it first")
     if home.path.exists() and any(home.path.iterdir()):
+        if not Path(home.ledger).exists():
+            raise Refused(
+                f"{home.path} has files, and no ledger: remove it if nothing in it is needed, or choose another name"
+            )
         raise Refused(
             f"{home.path} already exists: a rule {home.rule} has a home of its own. Choose another name; or, if "
             f"nothing in it is needed, `floodmark retire {home.rule}` and `floodmark drop {home.rule} --all`"

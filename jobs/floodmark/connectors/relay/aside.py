@@ -109,7 +109,7 @@ class Aside:
 
     def add(self, refused: Collection[Refusal]) -> int:
         """Add the rows that are not here yet, in one commit; returns how many. Durable when it returns."""
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        self.folder.parent.mkdir(exist_ok=True)  # a home that was renamed or dropped meanwhile is not made again
         with self._locked():
             known = self.ids()
             parts = [_noted(one, known) for one in refused]

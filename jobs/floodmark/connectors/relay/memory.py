@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from floodmark.core.relay.positions import Position
+from floodmark.errors import RunFailed
 
 
 @dataclass(frozen=True)
@@ -121,14 +123,23 @@ def forget_faults(outboxes: Path) -> None:
             file.unlink(missing_ok=True)
 
 
+def check_home(folder: Path, fault: Exception) -> None:
+    """Raise RunFailed if the home of the outbox in `folder` is gone, which explains any fault of a relay."""
+    home = folder.parent.parent
+    if not home.exists():
+        problem = f"the home {home} was renamed or dropped while a relay was at work"
+        raise RunFailed(f"{problem}. After a rename, ship the rest with `floodmark relay` and the new name") from fault
+
+
 def _write(folder: Path, memory: Memory) -> None:
     facts = {**vars(memory), "position": memory.position and memory.position.facts()}
     file = file_of(folder)
-    file.parent.mkdir(parents=True, exist_ok=True)
     # by no process id: on a shared disk, processes of two containers may have the same
     fresh = file.with_name(f"{file.name}.{uuid4().int}")
-    fresh.write_text(json.dumps(facts, indent=1))
-    fresh.replace(file)
+    with suppress(FileNotFoundError):  # a home that was renamed or dropped meanwhile is not made again
+        file.parent.mkdir(exist_ok=True)
+        fresh.write_text(json.dumps(facts, indent=1))
+        fresh.replace(file)
 
 
 def _now() -> str:

@@ -20,6 +20,7 @@ from floodmark.connectors.relay.aside import Aside, refusal_of
 from floodmark.connectors.relay.contents import columns_in, compared, rows_of, size_of, spelt_as, with_types, without
 from floodmark.connectors.relay.memory import (
     Lost,
+    check_home,
     recall,
     remember,
     remember_fault,
@@ -196,6 +197,7 @@ class Relay:
             with closing(self._alone):
                 return self._ship(tell)
         except Exception as fault:
+            check_home(self._folder, fault)
             if not isinstance(fault, Busy):  # which says nothing of the target
                 remember_fault(self._folder, str(fault))
             raise
