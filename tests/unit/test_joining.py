@@ -17,8 +17,8 @@ from deltalake.table import TableOptimizer
 from support.aged import age
 from support.flow import rows_of
 
-from floodmark.errors import TableBroken
-from floodmark.ledger.delta import damage, joining
+from floodmark.errors import RunFailed, TableBroken
+from floodmark.ledger.delta import damage, joining, tablelog, tables
 
 JAVA = "_-!.~'()*,;:$&+=@/[]"  # beside letters and digits, of any script: what Spark leaves as it is in a log
 
@@ -103,6 +103,43 @@ def test_log_entries_keep_their_times_before_and_after_files_are_joined(
     assert seen == [before]
     assert before.items() <= times(address).items()
     assert not (address / damage.HELD).exists()
+
+
+def test_entries_that_are_missing_while_files_are_joined_do_not_count_as_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, told = tmp_path / "t", list[str]()
+    old_table(address)
+
+    def look() -> None:
+        assert not tables.local_entry(str(address), 1).exists()
+        with pytest.raises(RunFailed, match=r"while upkeep joins files\. Retry") as found:
+            list(tablelog.data_commits(str(address), 1, 1))
+        told.append(str(found.value))
+        with pytest.raises(RunFailed, match="then retry"):
+            tables.check_gone(str(address), FileNotFoundError("version 1"))
+        assert [one.gone for one in tablelog.data_commits(str(address), 99, 99)] == [True], "that is held nowhere"
+
+    watched(monkeypatch, look, after=True)
+    joining.compact(str(address))
+    assert told
+    assert [one.gone for one in tablelog.data_commits(str(address), 1, 1)] == [False]
+
+
+def test_an_entry_that_came_back_before_it_was_looked_for_elsewhere_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old_table(tmp_path / "t")
+    read, tries = Path.read_bytes, list[Path]()
+
+    def first_missing(file: Path) -> bytes:
+        tries.append(file)
+        if len(tries) == 1:
+            raise FileNotFoundError(file)
+        return read(file)
+
+    monkeypatch.setattr(Path, "read_bytes", first_missing)
+    assert [one.gone for one in tablelog.data_commits(str(tmp_path / "t"), 1, 1)] == [False]
 
 
 def test_after_a_kill_the_log_has_its_entries_and_their_times_again(

@@ -27,6 +27,7 @@ from floodmark.ledger.delta.tables import (
     newest_version,
     open_table,
     stored_entry_us,
+    there_actions,
 )
 
 _MOVES = ("add", "remove")
@@ -166,7 +167,7 @@ def data_commits(address: str, first: int, last: int) -> Iterator[DataCommit]:
 
 def _data_changes(address: str, version: int) -> DataCommit:
     try:
-        actions = entry_actions(address, version)
+        actions = there_actions(address, version)
     except FileNotFoundError:
         return DataCommit(version, 1, 0, True, None)
     added = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]

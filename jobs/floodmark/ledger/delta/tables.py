@@ -14,7 +14,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from floodmark.core.text.files import file_instead_of_folder
 from floodmark.core.text.tablenames import about_table
 from floodmark.errors import FloodmarkError, HistoryGone, Refused, RunFailed, TableBroken
-from floodmark.ledger.delta.damage import actions_of, is_held, is_held_by, restore_log, why_unreadable
+from floodmark.ledger.delta.damage import HELD, actions_of, is_held, is_held_by, restore_log, why_unreadable
 from floodmark.ledger.delta.hadoopsums import sums_of
 from floodmark.ledger.delta.storefaults import cannot_take, gone, make_room, of_store
 
@@ -254,9 +254,9 @@ def metadata_of(entry: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def logged_between(address: str, version: int) -> list[dict[str, Any]]:
-    """One log entry. Raises HistoryGone if it no longer exists."""
+    """One log entry. Raises HistoryGone if it no longer exists, and RunFailed as `there_actions`."""
     try:
-        return entry_actions(address, version)
+        return there_actions(address, version)
     except FileNotFoundError:
         raise missing_files(address, version, "its log entry") from None
 
@@ -302,8 +302,11 @@ def not_now(address: str, said: str) -> RunFailed:
 
 
 def check_gone(address: str, fault: Exception) -> None:
-    """Raise RunFailed unless the error says that an older version is gone, or damaged: others may pass."""
-    if not (isinstance(fault, FileNotFoundError) or gone(str(fault))):
+    """Raise RunFailed unless the error says that an older version is gone, or damaged: others may pass.
+
+    While upkeep joins files, older versions are gone for a moment only.
+    """
+    if is_held(Path(address)) or not (isinstance(fault, FileNotFoundError) or gone(str(fault))):
         raise not_now(address, str(fault)) from fault
 
 
@@ -314,6 +317,22 @@ def entry_actions(address: str, version: int) -> list[dict[str, Any]]:
         return actions_of(data)
     except ValueError as fault:
         raise TableBroken(about_table(address, f"log entry {version} is truncated or was changed: {fault}")) from fault
+
+
+def there_actions(address: str, version: int) -> list[dict[str, Any]]:
+    """As `entry_actions`. Raises RunFailed for an entry that an upkeep has yet to put back (`joining`)."""
+    held = Path(address) / HELD / local_entry(address, version).name
+    try:
+        return entry_actions(address, version)
+    except FileNotFoundError:
+        if not held.exists():
+            return entry_actions(address, version)  # it may have come back meanwhile
+    problem = (
+        f"log entry {version} is at {held} while upkeep joins files. Retry; if the upkeep was killed, the next run "
+    )
+    raise RunFailed(
+        about_table(address, f"{problem}or `floodmark maintain` of the rule that writes the table puts it back")
+    )
 
 
 def missing_files(address: str, commit: int, what: str) -> HistoryGone:
