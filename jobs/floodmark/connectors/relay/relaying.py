@@ -225,8 +225,7 @@ class Relay:
         return done
 
     def _begin(self) -> tuple[LedgerReader, Position, list[Row]] | None:
-        """The ledger, the target's position, once it can be trusted, and the ledger's rows after it; None if there is
-        nothing for the target yet.
+        """The ledger, the target's position, once it can be trusted, and the rows after it; None: nothing to ship yet.
 
         Other relays may be at work. So what the home remembers is read before the position, and the ledger after it:
         only what went back is then behind the first, or ahead of the second.
@@ -326,8 +325,7 @@ class Relay:
     def _rest(
         self, fault: InputFault, batch: Sequence[Portion], since: Position, upto: Position
     ) -> tuple[Sequence[Portion], Position]:
-        """What is to be sent still, and the position now. A class takes each portion by itself, others take all or
-        none."""
+        """What is to be sent still, and the position now: a class may have taken some portions, others take all."""
         if since != upto:
             now = self._target.position() or since
             if now not in (since, *(one.position for one in batch)):
