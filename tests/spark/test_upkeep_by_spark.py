@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 
 from floodmark.audit.certificate import Certificate, audit
 from floodmark.cli.app import app
+from floodmark.connectors.backlog.news import look
+from floodmark.core.sql.tree.names import CHANGE_FEED
 from floodmark.spark.rule.epochs.draining import Drainer
 
 UPSERTED = {"key": ["k", "start"]}
@@ -202,3 +204,22 @@ def test_a_rule_outlives_the_log_of_a_table_that_was_empty_at_first(
     run(spark, flow)
     assert ((passed.epoch, passed.read), [row["c"] for row in rows_of(flow.sink())]) == ((1, 0), [2])
     assert audited(flow).verdict == "proven"
+
+
+@pytest.mark.parametrize("stream", [{"landing": True}, {"changes": True, "lateness": None}], ids=["landing", "changes"])
+def test_so_does_a_rule_whose_epochs_spark_does_not_plan(
+    spark: SparkSession, place: Path, stream: dict[str, Any]
+) -> None:
+    flow = Flow(place, sql="SELECT at, k FROM events", sinks=1, stream=stream)
+    DeltaTable.create(flow.source, SCHEMA, configuration={CHANGE_FEED: "true"})
+    assert run(spark, flow).epochs == []
+    DeltaTable(flow.source).alter.set_table_properties({"delta.logRetentionDuration": "interval 30 days"})
+    (first,) = (Path(flow.source) / "_delta_log").glob(f"{0:020}.json")
+    os.utime(first, (0, 0))
+    run(spark, flow)
+    assert look(flow.rule(), flow.home).why is None
+    DeltaTable(flow.source).create_checkpoint()
+    first.unlink()
+    flow.arrive([event(2), event(3)])
+    run(spark, flow)
+    assert ([row["k"] for row in rows_of(flow.sink())], audited(flow).verdict) == (["a", "a"], "proven")
