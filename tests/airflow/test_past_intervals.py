@@ -23,7 +23,7 @@ from test_operator import arrive, fold_all, spark_submit, task_of
 from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Deferred, LookedUp, Rewrite, Rewritten
-from floodmark.core.protocol.records.rows import Life
+from floodmark.core.protocol.records.rows import Commit, Intent, Life
 from floodmark.core.rules.rule import Lookup, Rule, load_rule
 from floodmark.errors import Refused
 from floodmark.ledger.home import Home
@@ -301,6 +301,48 @@ def test_a_skip_is_done_once_nothing_is_left_to_pass_over(rule: Rule, place: Pat
     write_deltalake(str(place / "lake" / "events"), pa.table({"n": [2]}), mode="overwrite")
     assert asked.done(rule, Tries("b1")) is None
     assert asked.preview(rule).startswith("stream events: commits that remove or change rows will be passed over")
+
+
+def passing(ledger: Ledger, rule: Rule, skipped: dict[str, tuple[str, ...]]) -> None:
+    """Commit an epoch that has passed these commits over."""
+    entry = ledger.begun.entry.text()
+    intent = Intent(
+        entry=entry, watermark_before=ledger.begun.watermark, watermark=ledger.begun.watermark, maxima={}, counts={},
+        rule=rule.to_json(), rule_hash="h", zone="UTC", ansi=True, skipped=skipped,
+    )  # fmt: skip
+    ledger.intend(intent)
+    ledger.commit(Commit(intent=intent.digest, entry=entry, watermark=intent.watermark, maxima={}))
+
+
+def test_a_commit_that_nobody_was_shown_is_none_that_a_skip_has_left(rule: Rule, place: Path) -> None:
+    """It lands after the command's look: were it left, a retry would pass it over, too."""
+    ledger, _ = deferred(rule, place, "b1.try1")
+    ledger.live(Life(what="skipped", streams=("events",), over=()))
+    write_deltalake(str(place / "lake" / "events"), pa.table({"n": [2]}), mode="overwrite")
+    asked = Correct(skip=True, streams=())
+    assert asked.done(rule, Tries("b1")) == "the rewrites of events will not be corrected"
+
+
+def test_a_stream_is_done_with_once_a_committed_epoch_has_passed_its_commits_over(rule: Rule, place: Path) -> None:
+    ledger, _ = deferred(rule, place, "b1.try1")
+    ledger.live(Life(what="skipped", streams=("events",), over=("events",)))
+    write_deltalake(str(place / "lake" / "events"), pa.table({"n": [2]}), mode="overwrite")
+    asked, tries = Correct(skip=True, streams=()), Tries("b1")
+    assert asked.done(rule, tries) is None, "it was killed before the epoch"
+    passing(ledger, rule, {"events": ("version 2 (WRITE)",)})
+    assert asked.done(rule, tries) == "the rewrites of events will not be corrected"
+
+
+def test_a_commit_that_lands_after_the_epoch_that_passes_others_over_is_left_to_the_next_run(
+    rule: Rule, place: Path
+) -> None:
+    ledger = Ledger.open(Home(place / "home", rule.rule).ledger, "b1.try1")
+    passing(ledger, rule, {"events": ("version 1 (DELETE)",)})
+    write_deltalake(str(place / "lake" / "events"), pa.table({"n": [2]}), mode="overwrite")
+    for streams in ((), ("events",)):
+        asked = Correct(skip=True, streams=streams)
+        assert asked.done(rule, Tries("b1")) == "epoch 1 has passed them over"
+    assert Correct(skip=True, streams=("events", "others")).done(rule, Tries("b2")) is None
 
 
 def test_later_commits_of_a_corrected_stream_are_none_that_a_skip_has_left(rule: Rule, place: Path) -> None:

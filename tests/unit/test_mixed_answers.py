@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -23,13 +24,14 @@ from floodmark.core.lifecycle.changes import check_keeps_corrections
 from floodmark.core.lifecycle.corrections import Skips, given_up, skips
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Rewrite
-from floodmark.core.protocol.records.rows import Commit
+from floodmark.core.protocol.records.rows import Commit, Life
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import Busy, Refused
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.rule.epochs import draining
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import RunReport
+from floodmark.spark.rule.held import HeldRule
 from floodmark.views import needs
 
 UNION = """SELECT window.start AS start, k, count(*) AS c
@@ -201,6 +203,21 @@ def test_nothing_is_given_up_that_was_deferred_after_the_decision(flow: Flow) ->
             Busy, match=r"another run has since deferred more: .*version 2 of events\. Nothing was given"
         ):
             given_up(replace(begun, deferred={"events": grown}), shown)
+
+
+@pytest.mark.parametrize("answer", ["correct", "skip"])
+def test_the_row_that_gives_up_says_of_which_streams_more_is_passed_over(flow: Flow, answer: str) -> None:
+    """By it, a retry tells what a kill has left from commits that came later."""
+    rewrite(flow, "events")
+    ledger = Ledger.open(flow.place.ledger, "by hand")
+    found = rewrites(flow.rule(), flow.place, ledger.begun)
+    shown = ledger.defer(deferred(flow.rule(), flow.place, ledger.begun, found)).deferred
+    flow.settings["streams"]["events"]["on_rewrite"] = answer
+    drainer: Any = SimpleNamespace(head=ledger.begun)
+    none: Any = None
+    HeldRule(none, flow.rule(), flow.place, ledger, RunReport("counted"), drainer).give_up(shown)
+    over = Life.model_validate_json(ledger.rows[-1].body).over
+    assert (ledger.begun.deferred, over) == ({}, ("events",) if answer == "skip" else ())
 
 
 def test_landed_rows_stay_while_a_correction_waits(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:

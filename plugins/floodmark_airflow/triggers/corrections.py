@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from floodmark.core.protocol.records.rows import Life
 from floodmark.errors import Refused
 from floodmark_airflow.triggers.fields import Flag, Texts, asks
 from floodmark_airflow.triggers.operations import Operation, head_of, home_of, ledger_of
@@ -56,7 +58,8 @@ class Correct(Operation):
     def done(self, rule: Rule, tries: Tries) -> str | None:
         """A try may have passed a commit over in the epoch that it then committed, or given its correction up.
 
-        A correction that others began may be of an older rewrite: it counts once no other one is left.
+        A correction that others began may be of an older rewrite: it counts once no other one is left. A stream that
+        was passed over is done with: later commits, which nobody has decided about, are left to the rule's next run.
         """
         ledger = ledger_of(rule)
         rows = [row for row in ledger.rows if row.generation == ledger.begun.generation]
@@ -65,26 +68,37 @@ class Correct(Operation):
         mine = {number for number, row in begun if tries.wrote(row)}  # another run may have finished them
         ended = [(body["number"], row) for row, body in bodies if row.kind == "backfilled"]
         corrected = [one for one, row in ended if one in dict(begun) and (one in mine or tries.wrote(row))]
-        skipped = [row.epoch for row, body in bodies if row.kind == "intent" and "skipped" in body and tries.wrote(row)]
-        committed = [epoch for epoch in skipped if epoch <= ledger.begun.epoch]
-        given_up = [body["streams"] for row, body in bodies if body.get("what") == "skipped" and tries.wrote(row)]
+        skipped = [(row.epoch, body["skipped"]) for row, body in bodies if "skipped" in body and tries.wrote(row)]
+        committed = {epoch: streams for epoch, streams in skipped if epoch <= ledger.begun.epoch}
+        given_up = [Life.model_validate(body) for row, body in bodies if _gives_up(body) and tries.wrote(row)]
         if self.skip:
-            names = [name for streams in given_up for name in streams]
-            return None if self._is_left(rule, ledger.begun, names) else _skipped(names, committed)
+            names = [name for one in given_up for name in one.streams]
+            passed = {*chain.from_iterable(committed.values()), *chain.from_iterable(map(_only_given_up, given_up))}
+            return None if self._is_left(rule, ledger.begun, names, passed) else _skipped(names, [*committed])
         if not corrected or (mine.isdisjoint(corrected) and _unanswered(rule, ledger.begun)):
             return None
         return f"correction {corrected[-1]} is committed"
 
-    def _is_left(self, rule: Rule, head: Head, given_up: Collection[str]) -> bool:
+    def _is_left(self, rule: Rule, head: Head, given_up: Collection[str], passed: Collection[str]) -> bool:
         """Whether a rewrite has yet to be skipped: a kill may come between the two ways of passing commits over.
 
-        Of a stream that was corrected before, only what waited is given up; a correction follows later commits.
+        passed: streams of which nothing is left, whatever came since. Of a stream that was corrected before, only what
+        waited is given up; a correction follows later commits.
         """
         from floodmark.connectors.planning.rewrites import stopped
 
         stops = stopped(rule, home_of(rule), head)
         followed = {name for name in given_up if name in head.corrected and name not in stops}
-        return not followed.issuperset(_unanswered(rule, head).keys() & {*(self.streams or stops)})
+        return not followed.union(passed).issuperset(_unanswered(rule, head).keys() & {*(self.streams or stops)})
+
+
+def _gives_up(body: dict[str, Any]) -> bool:
+    return bool(body.get("what") == "skipped")
+
+
+def _only_given_up(life: Life) -> Collection[str]:
+    """The streams of which nothing but their deferred rewrites was to be skipped; none where the row does not say."""
+    return () if life.over is None else {*life.streams}.difference(life.over)
 
 
 def _skipped(given_up: Sequence[str], committed: Sequence[int]) -> str | None:

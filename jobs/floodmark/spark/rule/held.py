@@ -69,10 +69,14 @@ class HeldRule:
         """Finish what is open, then drain what is new. `skips`: deferred rewrites, by stream, that are given up."""
         if self.recover(go_on=not skips):
             return
+        self.give_up(skips)
+        self._plan_new()
+
+    def give_up(self, skips: Mapping[str, Sequence[Rewrite]]) -> None:
         if left := given_up(self.head, skips):
             self._report.skipped = left
-            self._ledger.live(Life(what="skipped", streams=tuple(left)))
-        self._plan_new()
+            over = tuple(name for name in left if self._rule.streams[name].on_rewrite == "skip")
+            self._ledger.live(Life(what="skipped", streams=tuple(left), over=over))
 
     def recover(self, go_on: bool = True) -> bool:
         """Finish what is open. True if that continued to the end of the input, which `go_on` allows.

@@ -319,7 +319,8 @@ class Life(Record):
     new addresses of sinks that have moved, by the ledger's names. failed: `said`, which check of the open epoch or
     backfill failed, and how; no run retries it until somebody has decided (recheck, a reset). forgetting: the intent
     that the row `forgot`, with `forgotten`, completes. redelivered: `redelivery`, what a relay ships once more.
-    skipped: `streams`, whose deferred rewrites will not be corrected.
+    skipped: `streams`, whose deferred rewrites will not be corrected; `over`: those of which the same run passes over
+    unread ones, too (None: unknown).
     """
 
     format: int = FORMAT
@@ -336,6 +337,7 @@ class Life(Record):
     forgotten: Forgotten | None = Field(default=None, exclude_if=operator.not_)
     redelivery: Redelivery | None = Field(default=None, exclude_if=operator.not_)
     streams: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
+    over: tuple[str, ...] | None = Field(default=None, exclude_if=lambda names: names is None)
 
 
 class Text(Record):
