@@ -26,7 +26,7 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Rewrite
 from floodmark.core.protocol.records.rows import Commit, Life
 from floodmark.core.rules.rule import Rule
-from floodmark.errors import Busy, Refused
+from floodmark.errors import Refused
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.rule.epochs import draining
 from floodmark.spark.rule.epochs.draining import Drainer
@@ -200,7 +200,7 @@ def test_nothing_is_given_up_that_was_deferred_after_the_decision(flow: Flow) ->
     assert given_up(replace(begun, deferred={"others": (more,)}), {"events": (first,)}) == {}
     for grown in ((first, more), (more,)):
         with pytest.raises(
-            Busy, match=r"another run has since deferred more: .*version 2 of events\. Nothing was given"
+            Refused, match=r"another run has since deferred more: .*version 2 of events\. Nothing was given"
         ):
             given_up(replace(begun, deferred={"events": grown}), shown)
 

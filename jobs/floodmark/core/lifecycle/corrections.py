@@ -32,7 +32,7 @@ from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.forms.distinct import reach_us
 from floodmark.core.sql.timecolumn import time_column_of
 from floodmark.core.sql.windows import Reach, Sizes
-from floodmark.errors import Busy, Refused
+from floodmark.errors import Refused
 
 SECOND = 1_000_000  # microseconds
 MOST_GAPS = 63  # of an interval: each is a condition on every row that is read
@@ -322,12 +322,12 @@ def skips(rule: Rule, head: Head, unread: Mapping[str, Rewrite], only: Collectio
 def given_up(head: Head, shown: Mapping[str, Sequence[Rewrite]]) -> dict[str, list[str]]:
     """The commits that are deferred now and given up, by stream. shown: the rewrites that somebody has decided about.
 
-    Raises Busy if another run has deferred more of a stream since.
+    Raises Refused if another run has deferred more of a stream since: somebody has to decide, and no retry by itself.
     """
     found = {name: head.deferred[name] for name in shown if name in head.deferred}
     for name, ones in found.items():
         if ones[-1].upto != shown[name][-1].upto:
-            raise Busy(
+            raise Refused(
                 f"rule {head.rule.rule}: stream {name}: expected to give up the correction of "
                 f"{', '.join(commits_of(shown[name]))}, found that another run has since deferred more: "
                 f"{', '.join(commits_of(ones))}. Nothing was given up; look at them, and run it again"
