@@ -340,6 +340,23 @@ def test_older_names_are_free_once_the_rule_is_dropped(flow: Flow) -> None:
     begins(flow, "counted")
 
 
+def test_older_names_are_free_once_a_drop_that_was_killed_is_repeated(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        raise RunFailed("killed")
+
+    lived(flow)
+    call(flow, "rename", "counted", "other", "--yes")
+    renamed(flow).write_rule()
+    call(flow, "retire", "other", "--yes")
+    with monkeypatch.context() as patched:
+        patched.setattr(dropping, "free_names", killed)
+        call(flow, "drop", "other", "--all", "--yes", code=1)
+    call(flow, "drop", "other", "--all", "--yes")
+    begins(flow, "counted")
+
+
 def test_a_relay_that_was_at_work_does_not_make_a_renamed_home_again(flow: Flow) -> None:
     lived(flow)
     folder = flow.place.path / "outbox" / "t"

@@ -242,8 +242,8 @@ def _move(place: Path, trash: Path) -> None:
 
 def _remove_home(home: Home, ledger: str) -> None:
     aside = home.path.with_name(f"{TRASH}{home.rule}-{ledger}")
+    free_names(home.root, ledger)  # first: once the home is moved aside, a repetition only removes that
     _move(home.path, aside)
-    free_names(home.root, ledger)
     reach(home.rule, "drop.home.moved")
     remove_home(aside)
 
