@@ -17,7 +17,9 @@ from floodmark.connectors.relay.memory import recall
 from floodmark.connectors.relay.relaying import check_targets
 from floodmark.connectors.relay.shipping import Shipping, ship_one, shipping
 from floodmark.connectors.targets.python.target import OnceTarget
-from floodmark.errors import Busy, Fenced
+from floodmark.errors import Busy, Fenced, Refused
+from floodmark.ledger.home import Home
+from floodmark.ledger.renaming import rename
 
 
 def ship(rule: Outboxed) -> Exception | None:
@@ -124,3 +126,12 @@ def test_a_run_that_begins_with_a_full_outbox_ships_first(place: Path, monkeypat
         room.wait_for_room(rule.flow.rule(), rule.flow.place, rule.ledger)
         assert [n for n, *_ in lines(path)] == [2]
     assert [(one.rows, one.fault) for one in found.delivered] == [(1, None)]
+
+
+def test_a_relay_of_a_rules_old_name_says_that_it_was_renamed(place: Path) -> None:
+    rule, path = own(place, "Once")
+    rule.epoch([event(1, n=2)])
+    rename(rule.ledger, rule.flow.place, Home(rule.flow.home, "other"))
+    found = ship_one(rule.flow.rule(), rule.sink, rule.flow.place)
+    assert (type(found.fault), found.exit_code, path.exists()) == (Refused, 2, False)
+    assert str(found.fault).startswith("rule refused was renamed to other")

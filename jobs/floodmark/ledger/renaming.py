@@ -63,7 +63,7 @@ def renamed_to(home: Home) -> str | None:
 
 
 def check_not_renamed(home: Home) -> None:
-    """Refuse to begin a rule under a name that another one had: it may be that rule's file, not edited yet."""
+    """Refuse to begin a rule, or to relay, under a name that another one had: its file may not be edited yet."""
     name = renamed_to(home)
     if name is not None:
         raise Refused(

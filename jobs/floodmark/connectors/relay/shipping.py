@@ -17,6 +17,7 @@ from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import RunFailed, exit_code, message
 from floodmark.ledger.home import Home
+from floodmark.ledger.renaming import check_not_renamed
 
 LONGEST = 240.0  # seconds that a run's end waits for a call of a class, which may hang
 
@@ -93,6 +94,7 @@ def _ship(
     tell: Callable[[Shipped], None] = lambda _: None,
 ) -> None:
     try:
+        check_not_renamed(home)
         with Relay(rule, sink, home, resend) as relay:
             found.fault = None
             try:
