@@ -12,6 +12,8 @@ from support.outboxed import Outboxed
 from test_refused_rows import lines, own
 
 from floodmark.connectors.relay import relaying, room
+from floodmark.connectors.relay import shipping as shipping_beside
+from floodmark.connectors.relay.alone import Alone
 from floodmark.connectors.relay.aside import Aside
 from floodmark.connectors.relay.memory import recall
 from floodmark.connectors.relay.relaying import check_targets
@@ -121,6 +123,30 @@ def test_a_run_that_begins_with_a_full_outbox_ships_first(place: Path, monkeypat
     monkeypatch.setattr(room, "PATIENCE", 60.0)
     rule, path = own(place, "Once", outbox={"max_bytes": 1})
     rule.epoch([event(1, n=2)])
+    found = Shipping()
+    with shipping(rule.flow.rule(), rule.flow.place, found):
+        room.wait_for_room(rule.flow.rule(), rule.flow.place, rule.ledger)
+        assert [n for n, *_ in lines(path)] == [2]
+    assert [(one.rows, one.fault) for one in found.delivered] == [(1, None)]
+
+
+@pytest.mark.parametrize("fault", [Busy("another relay ships"), Fenced("another relay has moved it")])
+def test_a_run_ships_for_itself_once_another_relay_has_ended(
+    place: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    """The other one ships only what it has found at first. The run waits for room, and commits nothing before."""
+    monkeypatch.setattr(room, "PATIENCE", 3.0)
+    monkeypatch.setattr(shipping_beside, "AGAIN", 0.01)
+    rule, path = own(place, "Again", qos=1, outbox={"max_bytes": 1})
+    rule.epoch([event(1, n=2)])
+    take, looks = Alone.take, [fault]
+
+    def taken(alone: Alone) -> None:
+        if looks:
+            raise looks.pop()
+        take(alone)
+
+    monkeypatch.setattr(Alone, "take", taken)
     found = Shipping()
     with shipping(rule.flow.rule(), rule.flow.place, found):
         room.wait_for_room(rule.flow.rule(), rule.flow.place, rule.ledger)

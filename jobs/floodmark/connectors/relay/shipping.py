@@ -15,11 +15,12 @@ from floodmark.connectors.relay.relaying import Relay, Shipped
 from floodmark.core.rules.kinds import sink_kind, targets
 from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.text.tablenames import about_sink
-from floodmark.errors import RunFailed, exit_code, message
+from floodmark.errors import Busy, Fenced, RunFailed, exit_code, message
 from floodmark.ledger.home import Home
 from floodmark.ledger.renaming import check_not_renamed
 
 LONGEST = 240.0  # seconds that a run's end waits for a call of a class, which may hang
+AGAIN = 1.0  # seconds after which a relay looks whether another one has ended
 
 
 @dataclass
@@ -148,9 +149,10 @@ class _Beside:
         return replace(self.found, fault=fault)
 
     def _work(self) -> None:
+        """Ship when woken; after another relay, also unasked: the run may wait for room, and commit nothing before."""
         ended = False
         while not ended:
-            self._due.wait()
+            self._due.wait(AGAIN if isinstance(self.found.fault, Busy | Fenced) else None)
             self._due.clear()
             ended = self._ends
             self._lives()
