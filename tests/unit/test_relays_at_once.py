@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from support.flow import event
 from support.outboxed import Outboxed
 from test_refused_rows import lines, own
 
+from floodmark.cli.shared.doctorchecks import _holders
 from floodmark.connectors.relay import relaying, room
 from floodmark.connectors.relay import shipping as shipping_beside
-from floodmark.connectors.relay.alone import Alone
+from floodmark.connectors.relay.alone import Alone, relays_at_work
 from floodmark.connectors.relay.aside import Aside
 from floodmark.connectors.relay.memory import recall
 from floodmark.connectors.relay.relaying import check_targets
@@ -22,6 +24,7 @@ from floodmark.connectors.targets.python.target import OnceTarget
 from floodmark.errors import Busy, Fenced, Refused
 from floodmark.ledger.home import Home
 from floodmark.ledger.renaming import rename
+from floodmark.views.status.rulestatus import rule_status
 
 
 def ship(rule: Outboxed) -> Exception | None:
@@ -94,6 +97,7 @@ def test_a_relay_waits_for_none_and_ships_beside_none_where_rows_and_position_mo
     monkeypatch.setattr(relaying, "reach", by_another)
     assert ship(rule) is None
     assert [type(one) for one in beside] == [Busy]
+    assert f"already ships to target odd_{name}; wait for it to end" in str(beside[0])
     assert recall(Path(rule.outbox)).fault is None, "it says nothing of the target"
     assert (ship(rule), [n for n, *_ in lines(path)]) == (None, [2, 4])
 
@@ -105,6 +109,11 @@ def test_a_relay_beside_another_process_names_it_and_a_kill_frees_the_target(pla
         fault = ship(rule)
         assert isinstance(fault, Busy) and str(fault).startswith("another relay ships to target odd_Again, since ")
         assert f"(driver {other.pid}); wait for it to end" in str(fault)
+        assert rule_status(rule.flow.rule(), rule.flow.home).relays == {"odd:Again": str(fault)}
+        assert [(name, one and one.text) for name, one in _holders(rule.flow.home).items()] == [
+            ("relay to odd_Again of refused", str(fault))
+        ]
+    assert (rule_status(rule.flow.rule(), rule.flow.home).relays, _holders(rule.flow.home)) == ({}, {})
     assert (ship(rule), [n for n, *_ in lines(path)]) == (None, [2, 2])
 
 
@@ -161,3 +170,14 @@ def test_a_relay_of_a_rules_old_name_says_that_it_was_renamed(place: Path) -> No
     found = ship_one(rule.flow.rule(), rule.sink, rule.flow.place)
     assert (type(found.fault), found.exit_code, path.exists()) == (Refused, 2, False)
     assert str(found.fault).startswith("rule refused was renamed to other")
+
+
+def test_a_look_from_the_process_of_a_relay_leaves_it_its_lock(place: Path) -> None:
+    """The system frees a lock as soon as its process closes any handle on the file."""
+    rule, _ = own(place, "Again", qos=1)
+    rule.epoch([event(1, n=2)])
+    with closing(Alone(Path(rule.outbox))) as alone:
+        alone.take()
+        assert relays_at_work(rule.flow.rule(), rule.flow.place) == {}
+        other = rule.relays.ship()
+        assert (other.code, "another relay ships to target odd_Again" in other.said) == (1, True)

@@ -49,7 +49,8 @@ def holder_text(lock: Path) -> str:
     """The holder of the lock and what to do, in one sentence."""
     owner = _owner(lock)
     if owner is None:
-        return f"another run holds {lock} (process {holder_pid(lock)}); wait for it to end"
+        who = "run" if target_of(lock) is None else "relay"
+        return f"another {who} holds {lock} (process {holder_pid(lock)}); wait for it to end"
     jvm = owner.get("jvm_pid")  # a command without a JVM holds the lock itself
     left = f"; its driver is gone and left an orphaned JVM: `kill {jvm}` ends it"
     orphan = left if jvm and is_orphan(lock) else ""
@@ -61,9 +62,15 @@ def holder_text(lock: Path) -> str:
 
 def _what(lock: Path, run: str) -> str:
     """What the holder of a lock does."""
-    if lock.suffix == RELAY:
-        return f"another relay ships to target {lock.stem.rpartition('-')[0]}"
+    target = target_of(lock)
+    if target is not None:
+        return f"another relay ships to target {target}"
     return f"run {run} corrects the rule" if lock.name == CORRECTING else f"run {run} holds the rule"
+
+
+def target_of(lock: Path) -> str | None:
+    """The target whose relays take this lock; None: it is no lock of relays."""
+    return lock.stem.rpartition("-")[0] if lock.suffix == RELAY else None
 
 
 def is_orphan(lock: Path) -> bool:

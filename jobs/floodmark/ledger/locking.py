@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from floodmark.errors import Busy
-from floodmark.ledger.holder import holder_text, owner_file
+from floodmark.ledger.holder import holder_text, owner_file, target_of
 from floodmark.ledger.home import unusable
 
 _here: set[Path] = set()
@@ -30,13 +30,20 @@ def once_in_this_process(lock: Path) -> Iterator[None]:
     """Refuse a second thread: the system's lock is per process. Raises Busy."""
     with _mutex:
         if lock in _here:
-            raise Busy(f"this process ({os.getpid()}) already runs the rule of {lock.parent}")
+            target = target_of(lock)
+            does = f"runs the rule of {lock.parent}" if target is None else f"ships to target {target}"
+            raise Busy(f"this process ({os.getpid()}) already {does}; wait for it to end")
         _here.add(lock)
     try:
         yield
     finally:
         with _mutex:
             _here.discard(lock)
+
+
+def is_held_here(lock: Path) -> bool:
+    """Whether this process holds it. To ask the system would free it."""
+    return lock.absolute() in _here
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from floodmark.core.lifecycle.retention import Limit
 from floodmark.core.rules.rule import Rule, load_rules
 from floodmark.core.text.addresses import location
 from floodmark.errors import FloodmarkError, message
-from floodmark.ledger.holder import CORRECTING, holder_pid, holder_text, is_orphan, owner_file
+from floodmark.ledger.holder import CORRECTING, RELAY, holder_pid, holder_text, is_orphan, owner_file, target_of
 from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.spark.session import jars
@@ -207,7 +207,9 @@ def _holders(home: Path) -> dict[str, Holder | None]:
     """The holder of each lock that is held, or whose last holder left its name (None: no holder now)."""
     found = [*sorted(home.glob("*/lock")), *sorted(home.glob(f"*/{CORRECTING}"))]
     locks = [lock for lock in found if holder_pid(lock) is not None or owner_file(lock).exists()]
-    return {f"{'correction of ' * (lock.name == CORRECTING)}{lock.parent.name}": _holder(lock) for lock in locks}
+    named = {f"{'correction of ' * (lock.name == CORRECTING)}{lock.parent.name}": _holder(lock) for lock in locks}
+    relays = [lock for lock in sorted(home.glob(f"*/outbox/*{RELAY}")) if holder_pid(lock) is not None]
+    return named | {f"relay to {target_of(lock)} of {lock.parents[1].name}": _holder(lock) for lock in relays}
 
 
 def _holder(lock: Path) -> Holder | None:

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from floodmark.connectors.backlog.retention import limits
 from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.ports.source import Backlog
+from floodmark.connectors.relay.alone import relays_at_work
 from floodmark.connectors.relay.backlogs import Undelivered, target_lag, undelivered, undelivered_of_removed
 from floodmark.core.lifecycle.corrections import commits_of
 from floodmark.core.lifecycle.freshness import Fresh, fresh, late_of
@@ -64,6 +65,7 @@ class RuleStatus:
     newest: Row | None = None
     holder: str | None = None
     corrector: str | None = None
+    relays: dict[str, str] = field(default_factory=dict)
     lag: dict[str, Backlog | str] = field(default_factory=dict)
     limits: dict[str, Limit] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
@@ -107,6 +109,7 @@ class RuleStatus:
             "dropping": sorted(head.dropping.tables) if head and head.dropping else [],
             "holder": self.holder,
             "corrector": self.corrector,
+            "relays": self.relays,
             "lag": {
                 name: {"error": lag} if isinstance(lag, str) else dict(lag.facts) for name, lag in self.lag.items()
             },
@@ -160,6 +163,7 @@ class RuleStatus:
             *(("skipped", f"stream {name}: {count} commits that remove rows") for name, count in self._skipped()),
             ("held by", self.holder),
             ("corrector", self.corrector),
+            *(("relay", said) for said in self.relays.values()),
             *(("behind", behind(name, lag)) for name, lag in self.lag.items()),
             *(("warning", limit.text()) for limit in self.limits.values() if limit.warns),
             ("rows", self._totals()),
@@ -229,6 +233,7 @@ def rule_status(rule: Rule, root: Path) -> RuleStatus:
             newest=newest_end(rows),
             holder=_holder(home.lock),
             corrector=_holder(home.correcting),
+            relays=relays_at_work(rule, home),
             lag=lag_by_stream(rule, home, head),
             limits=limits_of(rule, home, head),
             totals=_totals(rows, head),
