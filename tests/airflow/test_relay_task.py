@@ -24,6 +24,8 @@ from floodmark.connectors.relay.memory import remember
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.rule import Rule
 from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import Ledger
+from floodmark.ledger.renaming import rename
 from floodmark_airflow.assets import target_asset
 from floodmark_airflow.dags.dag_factory import build
 from floodmark_airflow.naming import relay_id
@@ -153,3 +155,11 @@ def test_a_rule_that_has_shipped_nothing_is_skipped(rules: Path, place: Path) ->
     flow.settings = {"sinks": [targets("counted")[0]]}
     with pytest.raises(AirflowSkipException, match="the target has got nothing"):
         ship(flow.rule())
+
+
+def test_a_task_of_a_rules_old_name_fails_at_once(rules: Path, place: Path) -> None:
+    rule = rule_of(place)
+    home = Home(place / "home", rule.rule)
+    rename(Ledger.open(home.ledger, "by hand"), home, Home(place / "home", "other"))
+    with pytest.raises(AirflowFailException, match="rule counted was renamed to other"):
+        ship(rule)
