@@ -254,6 +254,8 @@ class Mine:
 {last}
 """
 
+META = "class Meta(type):\n    def __init__(cls, *of): STEPS[cls.__name__] = cls\n"
+
 
 @pytest.mark.parametrize(
     "texts",
@@ -275,6 +277,19 @@ class Mine:
         {"inside": "steps = registry.of(Theirs)"},
         {"end": "@register\n    def helper(self, other): pass", "last": "register(lambda: Theirs())"},
         {"last": "def find(name):\n    return globals()[name]"},
+        {"last": "import sys\ndef find(name):\n    return getattr(sys.modules[__name__], name)"},
+        {"last": "import importlib as i\ndef find(name):\n    return getattr(i.import_module(__name__), name)"},
+        {"last": "def find(name):\n    return next(map(eval, [name]))"},
+        {"last": "FOUND = vars()['Theirs']"},
+        {"last": "if __name__ == '__main__':\n    pass\nelse:\n    register(Theirs)"},
+        {"before": f"{META}class Step(metaclass=Meta): pass", "bases": "(Step)"},
+        {"before": f"{META}class Step(metaclass=Meta): pass\nclass Timed(Step): pass", "bases": "(Timed)"},
+        {"before": f"{META}Step = Meta('Step', (), {{}})", "bases": "(Step)"},
+        {"bases": "(registry.Step)"},
+        {"bases": "(registry.Step[int])"},
+        {"before": "class Step(registry.Step): pass", "bases": "(Step)"},
+        {"before": "class Step: pass\nclass Step(Step, registry.Step): pass", "bases": "(Step)"},
+        {"before": "def property(one):\n    STEPS[one.__name__] = one\n@property"},
     ],
 )
 def test_a_class_that_the_module_hands_on_is_read_too(texts: dict[str, str]) -> None:
@@ -294,6 +309,19 @@ def test_a_class_that_the_module_hands_on_is_read_too(texts: dict[str, str]) -> 
         {"after": "def make():\n    return Theirs()"},
         {"after": "class Others:\n    steps = [Theirs]\n    @property\n    def one(self):\n        return Theirs()"},
         {"last": "LOG = registry.logger('theirs')"},
+        {"last": "def read(frame, row):\n    return frame.eval('a + b'), row.modules, vars(row)"},
+        {"last": "def read(exec, vars):\n    return exec, vars['a']"},
+        {"last": "if __name__ == '__main__':\n    registry.demo(Theirs, eval('1'), registry.ctx.now)"},
+        {"before": "import attrs\n@attrs.define(frozen=True)"},
+        {"before": "import functools as f\n@f.total_ordering"},
+        {"before": "from pydantic.dataclasses import dataclass\n@dataclass"},
+        {"before": "from typing import final\n@final"},
+        {"before": "class Step: pass\nclass Timed(Step): pass", "bases": "(Timed)"},
+        {"before": "class Step: pass\nclass Step(Step): pass", "bases": "(Step)"},
+        {"before": "from typing import Generic, Protocol as P, T", "bases": "(P, Generic[T], object)"},
+        {"before": "from abc import ABC, ABCMeta", "bases": "(ABC, metaclass=ABCMeta)"},
+        {"before": "import enum", "bases": "(str, enum.Enum)"},
+        {"bases": "(Exception)"},
     ],
 )
 def test_a_class_that_the_module_only_defines_is_another_rules(texts: dict[str, str]) -> None:

@@ -6,8 +6,9 @@ The check knows the usual names, also behind `import … as …`. It cannot see 
 from __future__ import annotations
 
 import ast
+import builtins
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 _CLOCKS = frozenset(
     """
@@ -28,9 +29,24 @@ _RANDOM = frozenset(
 _OTHER = "gives a different answer in a replay"
 _DERIVED = "derive it from the row, for example with uuid.uuid5"
 _RANDOM_MODULES = ("random", "secrets", "numpy.random")
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-_KEEP_NOTHING = frozenset({"dataclasses.dataclass", "functools.cache", "functools.lru_cache", "typing.final"})
-_LOOKUPS = frozenset({"globals", "vars", "eval", "exec", "modules", "__subclasses__", "__init_subclass__"})
+# Decorators and bases that keep no class, apart from what Python has built in.
+_KEEP_NOTHING = frozenset(
+    """
+    dataclasses.dataclass pydantic.dataclasses.dataclass pydantic.BaseModel
+    attrs.define attrs.frozen attrs.mutable attr.s attr.attrs attr.define attr.frozen attr.mutable attr.dataclass
+    functools.cache functools.lru_cache functools.total_ordering functools.wraps functools.singledispatch
+    contextlib.contextmanager abc.ABC abc.ABCMeta collections.namedtuple
+    enum.Enum enum.IntEnum enum.StrEnum enum.Flag enum.IntFlag enum.unique
+""".split()
+) | {
+    f"{module}.{name}"
+    for module in ("typing", "typing_extensions")
+    for name in "final override overload no_type_check runtime_checkable Protocol Generic NamedTuple TypedDict".split()
+}
+_LOOKUPS = frozenset({"globals", "eval", "exec", "__import__"})
+_MODULES = frozenset({"sys.modules", "importlib.import_module", "importlib.__import__"})
 _WATCHED = {name.rpartition(".")[0] for name in _CLOCKS | _RANDOM} | set(_RANDOM_MODULES)
 
 
@@ -49,11 +65,17 @@ def of_its_epoch(source: str, file: str, name: str) -> Iterator[str]:
     What it gives there cannot be computed again by a later epoch. Whatever name the context has, its `now` is meant.
     """
     tree = ast.parse(source, file)
+    tree.body = [part for part in tree.body if not _is_script(part)]
     yield from (f"{file}:{line}: {found}" for line, found in _uses(tree))
     names, others = _only_imported(tree), _other_classes(tree, name)
     for node in (node for part in tree.body if part not in others for node in ast.walk(part)):
         if _is_now(node) and isinstance(node, ast.expr) and _dotted(node, names) is None:
             yield f"{file}:{node.lineno}: {ast.unparse(node)}"
+
+
+def _is_script(part: ast.stmt) -> bool:
+    """Whether a statement does nothing when the module is imported: `if __name__ == "__main__":`."""
+    return isinstance(part, ast.If) and not part.orelse and ast.unparse(part.test) == "__name__ == '__main__'"
 
 
 def _is_now(node: ast.AST) -> bool:
@@ -66,14 +88,20 @@ def _is_now(node: ast.AST) -> bool:
 
 def _only_imported(tree: ast.Module) -> dict[str, str]:
     """The imported names, without those that are a parameter or a variable anywhere: that may be a context."""
-    own = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)} | set(_stored(tree))
+    own = _own(tree)
     return {name: found for name, found in _imported(tree) if name not in own}
+
+
+def _own(tree: ast.Module) -> set[str]:
+    """Names of parameters and variables anywhere."""
+    return {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)} | set(_stored(tree))
 
 
 def _other_classes(tree: ast.Module, name: str) -> list[ast.stmt]:
     """Classes of the module that other rules name: they have a method `process`, and neither class `name` nor what the
     module does when it is imported leads to them by any name in it, or in what such a name stands for."""
-    if any(_looks_up(node) for node in ast.walk(tree)):
+    names, lookups = dict(_imported(tree)), _LOOKUPS - _own(tree)
+    if any(_looks_up(node, names, lookups) for node in ast.walk(tree)):
         return []
     bound: dict[str, list[ast.stmt]] = {}
     for part in tree.body:
@@ -81,8 +109,7 @@ def _other_classes(tree: ast.Module, name: str) -> list[ast.stmt]:
             bound.setdefault(one, []).append(part)
     reached: set[str] = set()
     waiting = [name, *(node.id for part in _run(tree.body) for node in ast.walk(part) if isinstance(node, ast.Name))]
-    names = dict(_imported(tree))
-    waiting += (part.name for part in tree.body if isinstance(part, _DEFINITIONS) and _is_handed_on(part, names))
+    waiting += _handed_on([part for part in tree.body if isinstance(part, _DEFINITIONS)], names, bound)
     while waiting:
         one = waiting.pop()
         if one not in reached:
@@ -113,17 +140,43 @@ def _names_alone(part: ast.stmt) -> bool:
     return not calls and all(isinstance(target, ast.Name) for target in targets)
 
 
-def _is_handed_on(part: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, names: dict[str, str]) -> bool:
-    """Whether something else gets a definition: a decorator that may keep it, or the metaclass or base of a class."""
-    handed = (one.func if isinstance(one, ast.Call) else one for one in part.decorator_list)
-    kept = any(_dotted(one, names) not in _KEEP_NOTHING for one in handed)
-    return kept or (isinstance(part, ast.ClassDef) and bool(part.keywords))
+def _handed_on(parts: Sequence[Definition], names: dict[str, str], bound: dict[str, list[ast.stmt]]) -> set[str]:
+    """The definitions that something else gets: a decorator that may keep them, or a metaclass or base, also of their
+    bases."""
+    classes = [part for part in parts if isinstance(part, ast.ClassDef)]
+    built_in = set(dir(builtins)) - names.keys() - bound.keys()
+    own = {one for one, by in bound.items() if all(isinstance(part, ast.ClassDef) for part in by)} - names.keys()
+    found = {one.name for one in parts if not all(_keeps_nothing(by, names, built_in) for by in one.decorator_list)}
+    for one in classes:
+        more = [by.value for by in one.keywords if by.arg != "total"]  # of a TypedDict
+        keeps = any("__init_subclass__" in _bound(part) for part in one.body)
+        keeps = keeps or not all(_keeps_nothing(by, names, built_in) for by in more)
+        if keeps or not all(_keeps_nothing(base, names, built_in | own) for base in one.bases):
+            found.add(one.name)
+    while heirs := {one.name for one in classes if one.name not in found and _names_of(one.bases) & found}:
+        found |= heirs
+    return found
 
 
-def _looks_up(node: ast.AST) -> bool:
+def _keeps_nothing(node: ast.expr, names: dict[str, str], known: Collection[str]) -> bool:
+    """Whether a decorator, base or metaclass keeps no class that it gets. known: names of the module that keep none."""
+    while isinstance(node, (ast.Call, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return (isinstance(node, ast.Name) and node.id in known) or _dotted(node, names) in _KEEP_NOTHING
+
+
+def _names_of(nodes: Iterable[ast.expr]) -> set[str]:
+    return {node.id for one in nodes for node in ast.walk(one) if isinstance(node, ast.Name)}
+
+
+def _looks_up(node: ast.AST, names: dict[str, str], lookups: Collection[str]) -> bool:
     """Whether this finds classes otherwise than by a name of theirs in the module."""
-    names = (getattr(node, field, None) for field in ("id", "attr", "name"))
-    return isinstance(node, (ast.Name, ast.Attribute, ast.FunctionDef)) and any(one in _LOOKUPS for one in names)
+    if isinstance(node, ast.Call):  # `vars(row)` has but the fields of a row
+        return isinstance(node.func, ast.Name) and node.func.id == "vars" and not node.args
+    if isinstance(node, ast.Name) and node.id in lookups:
+        return True
+    found = isinstance(node, (ast.Attribute, ast.Name)) and _dotted(node, names) in _MODULES
+    return found or (isinstance(node, ast.Attribute) and node.attr == "__subclasses__")
 
 
 def _bound(part: ast.stmt) -> Iterator[str]:
