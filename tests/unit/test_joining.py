@@ -116,14 +116,35 @@ def test_entries_that_are_missing_while_files_are_joined_do_not_count_as_gone(
         with pytest.raises(RunFailed, match=r"while upkeep joins files\. Retry") as found:
             list(tablelog.data_commits(str(address), 1, 1))
         told.append(str(found.value))
-        with pytest.raises(RunFailed, match="then retry"):
+        with pytest.raises(RunFailed, match=r"a part of its log is .* while upkeep joins files\. Retry"):
             tables.check_gone(str(address), FileNotFoundError("version 1"))
+        for ask in (tablelog.moved, tablelog.log_sum):
+            with pytest.raises(RunFailed, match=r"while upkeep joins files\. Retry"):
+                ask(str(address), 1)
+            assert ask(str(address), 99) is None, "that is held nowhere"
         assert [one.gone for one in tablelog.data_commits(str(address), 99, 99)] == [True], "that is held nowhere"
 
     watched(monkeypatch, look, after=True)
     joining.compact(str(address))
     assert told
     assert [one.gone for one in tablelog.data_commits(str(address), 1, 1)] == [False]
+
+
+@pytest.mark.parametrize("another", [False, True])
+def test_what_a_copy_of_the_log_that_stays_does_not_hold_back_is_gone(tmp_path: Path, another: bool) -> None:
+    """another: the log of another table has come to the place since."""
+    address, fault = tmp_path / "t", FileNotFoundError("version 1")
+    old_table(address)
+    log, held = address / "_delta_log", address / damage.HELD
+    shutil.copytree(log, held)
+    if another:
+        (log / f"{2:020}.json").write_bytes((log / f"{1:020}.json").read_bytes())
+    else:
+        (held / f"{1:020}.json").unlink()
+    (log / f"{1:020}.json").unlink()
+    tables.check_gone(str(address), fault)
+    assert [one.gone for one in tablelog.data_commits(str(address), 1, 1)] == [True]
+    assert (tablelog.moved(str(address), 1), tablelog.log_sum(str(address), 1)) == (None, None)
 
 
 def test_an_entry_that_came_back_before_it_was_looked_for_elsewhere_is_read(

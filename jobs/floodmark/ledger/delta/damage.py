@@ -336,7 +336,8 @@ def restore_log(root: Path, must_go: bool = True) -> None:
     if not is_held(root) or not (root / "_delta_log").is_dir():
         return
     try:
-        _put_back(root / HELD, root / "_delta_log")
+        for file in to_put_back(root):
+            link(file, root / "_delta_log" / file.name)
     except OSError as fault:
         problem = f"log entries in {root / HELD} cannot be put back into the table's log"
         raise _stuck(problem, fault, "Give the right to both") from fault
@@ -354,12 +355,11 @@ def _stuck(problem: str, fault: OSError, way: str) -> RunFailed:
     return RunFailed(f"{problem}: {fault.strerror or fault}. {make_room(why).capitalize() if why else way}, then retry")
 
 
-def _put_back(held: Path, log: Path) -> None:
-    if not _is_continued(held, log):
-        return
-    for file in held.iterdir():
-        if file.suffix != PART and not (log / file.name).exists():
-            link(file, log / file.name)
+def to_put_back(root: Path) -> list[Path]:
+    """Held files that the log lacks; none if another log is there by now."""
+    held, log = root / HELD, root / "_delta_log"
+    found = is_held(root) and log.is_dir() and _is_continued(held, log)
+    return [one for one in held.iterdir() if one.suffix != PART and not (log / one.name).exists()] if found else []
 
 
 def is_held(root: Path) -> bool:

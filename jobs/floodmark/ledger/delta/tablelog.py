@@ -20,7 +20,6 @@ from floodmark.ledger.delta.tables import (
     NEWEST,
     delta_errors,
     entry_actions,
-    entry_bytes,
     local_entry,
     logged_between,
     metadata_of,
@@ -28,6 +27,7 @@ from floodmark.ledger.delta.tables import (
     open_table,
     stored_entry_us,
     there_actions,
+    there_bytes,
 )
 
 _MOVES = ("add", "remove")
@@ -194,7 +194,7 @@ class Moved:
 def moved(address: str, version: int) -> Moved | None:
     """The files that a commit moved, whether rows changed or not; None if its log entry is gone."""
     try:
-        actions = entry_actions(address, version)
+        actions = there_actions(address, version)
     except FileNotFoundError:
         return None
     removes = [action["remove"] for action in actions if "remove" in action]
@@ -208,8 +208,10 @@ def moved(address: str, version: int) -> Moved | None:
 
 def written_us(address: str, version: int) -> int | None:
     """When a log entry of a local table was written, by which Delta judges its age; None if it is not local."""
-    entry = local_entry(address, version)
-    return entry.stat().st_mtime_ns // 1000 if entry.exists() else None
+    try:
+        return local_entry(address, version).stat().st_mtime_ns // 1000
+    except FileNotFoundError:
+        return None
 
 
 def stored_us(address: str, version: int) -> int | None:
@@ -222,9 +224,9 @@ def stored_us(address: str, version: int) -> int | None:
 def log_sum(address: str, version: int) -> str | None:
     """SHA-256 of a log entry, which distinguishes it from another table's; None if it does not exist.
 
-    Raises RunFailed if the store cannot be reached: an unreadable entry is not treated as gone.
+    Raises RunFailed if the store cannot be reached, or upkeep holds the entry: it is not treated as gone.
     """
     try:
-        return sha256(entry_bytes(address, version)).hexdigest()
+        return sha256(there_bytes(address, version)).hexdigest()
     except FileNotFoundError:
         return None

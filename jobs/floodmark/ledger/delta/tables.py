@@ -14,7 +14,15 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from floodmark.core.text.files import file_instead_of_folder
 from floodmark.core.text.tablenames import about_table
 from floodmark.errors import FloodmarkError, HistoryGone, Refused, RunFailed, TableBroken
-from floodmark.ledger.delta.damage import HELD, actions_of, is_held, is_held_by, restore_log, why_unreadable
+from floodmark.ledger.delta.damage import (
+    HELD,
+    actions_of,
+    is_held,
+    is_held_by,
+    restore_log,
+    to_put_back,
+    why_unreadable,
+)
 from floodmark.ledger.delta.hadoopsums import sums_of
 from floodmark.ledger.delta.storefaults import cannot_take, gone, make_room, of_store
 
@@ -306,32 +314,51 @@ def check_gone(address: str, fault: Exception) -> None:
 
     While upkeep joins files, older versions are gone for a moment only.
     """
-    if is_held(Path(address)) or not (isinstance(fault, FileNotFoundError) or gone(str(fault))):
+    if not (isinstance(fault, FileNotFoundError) or gone(str(fault))):
         raise not_now(address, str(fault)) from fault
+    if _held_back(address):
+        raise _comes_back(address, "a part of its log is") from fault
 
 
 def entry_actions(address: str, version: int) -> list[dict[str, Any]]:
     """The actions of one log entry of the table."""
-    data = entry_bytes(address, version)
+    return _actions_in(entry_bytes(address, version), address, version)
+
+
+def there_actions(address: str, version: int) -> list[dict[str, Any]]:
+    """As `entry_actions`. Raises RunFailed for an entry that an upkeep has yet to put back (`joining`)."""
+    return _actions_in(there_bytes(address, version), address, version)
+
+
+def _actions_in(data: bytes, address: str, version: int) -> list[dict[str, Any]]:
     try:
         return actions_of(data)
     except ValueError as fault:
         raise TableBroken(about_table(address, f"log entry {version} is truncated or was changed: {fault}")) from fault
 
 
-def there_actions(address: str, version: int) -> list[dict[str, Any]]:
-    """As `entry_actions`. Raises RunFailed for an entry that an upkeep has yet to put back (`joining`)."""
-    held = Path(address) / HELD / local_entry(address, version).name
+def there_bytes(address: str, version: int) -> bytes:
+    """As `entry_bytes`. Raises RunFailed for an entry that an upkeep has yet to put back."""
     try:
-        return entry_actions(address, version)
+        return entry_bytes(address, version)
     except FileNotFoundError:
-        if not held.exists():
-            return entry_actions(address, version)  # it may have come back meanwhile
-    problem = (
-        f"log entry {version} is at {held} while upkeep joins files. Retry; if the upkeep was killed, the next run "
-    )
-    raise RunFailed(
-        about_table(address, f"{problem}or `floodmark maintain` of the rule that writes the table puts it back")
+        if local_entry(address, version).name not in _held_back(address):
+            return entry_bytes(address, version)  # it may have come back meanwhile
+    raise _comes_back(address, f"log entry {version} is")
+
+
+def _held_back(address: str) -> set[str]:
+    """Names of the log's files that an upkeep has yet to put back. One that is held beside the log's own is not."""
+    try:
+        return {file.name for file in to_put_back(Path(address))}
+    except OSError as fault:  # an upkeep is at work on them
+        raise not_now(address, str(fault)) from fault
+
+
+def _comes_back(address: str, what: str) -> RunFailed:
+    problem = f"{what} at {Path(address) / HELD} while upkeep joins files. Retry; if the upkeep was killed, the next "
+    return RunFailed(
+        about_table(address, f"{problem}run or `floodmark maintain` of the rule that writes the table puts it back")
     )
 
 
