@@ -357,6 +357,37 @@ def test_older_names_are_free_once_a_drop_that_was_killed_is_repeated(
     begins(flow, "counted")
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"ledger": "1"}'])
+def test_a_note_that_a_power_loss_left_empty_stops_its_own_name_alone(flow: Flow, text: str) -> None:
+    lived(flow)
+    note = Home(flow.home, "third").renamed
+    note.parent.mkdir()
+    note.write_text(text)
+    (note.parent / "gone.json").symlink_to("nowhere")  # as of a file that vanishes before it is read
+    call(flow, "rename", "counted", "other", "--yes")
+    with pytest.raises(Refused, match=r"third\.json cannot be read: expected the name that rule third has now"):
+        renaming.renamed_to(Home(flow.home, "third"))
+    renamed(flow).write_rule()
+    call(flow, "retire", "other", "--yes")
+    call(flow, "drop", "other", "--all", "--yes")
+    begins(flow, "counted")
+
+
+def test_a_note_is_on_disk_before_the_home_moves(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    lived(flow)
+    synced, sync = list[str](), os.fsync
+
+    def watch(handle: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+        assert flow.place.path.exists()
+        sync(handle)
+
+    monkeypatch.setenv("FLOODMARK_SYNC", "1")
+    monkeypatch.setattr(os, "fsync", watch)
+    call(flow, "rename", "counted", "other", "--yes")
+    assert {"counted.json.new", "counted.json", ".renamed", flow.home.name} <= set(synced)
+
+
 def test_a_relay_that_was_at_work_does_not_make_a_renamed_home_again(flow: Flow) -> None:
     lived(flow)
     folder = flow.place.path / "outbox" / "t"

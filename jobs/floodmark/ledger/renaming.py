@@ -19,6 +19,7 @@ from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.records.following import read_head
 from floodmark.core.protocol.records.rows import Life, Row
 from floodmark.errors import Refused, RunFailed
+from floodmark.ledger.delta.syncing import sync_files
 from floodmark.ledger.holder import owner_file
 from floodmark.ledger.home import Home, unusable
 from floodmark.ledger.ledger import Ledger, LedgerReader
@@ -59,7 +60,14 @@ def renamed_to(home: Home) -> str | None:
     """What the rule of this name is named now; None if it has a ledger, or if no rule was renamed from this name."""
     if Path(home.ledger).exists() or not home.renamed.exists():
         return None
-    return str(json.loads(home.renamed.read_text())["name"])
+    found = _note_in(home.renamed)
+    if found is None and home.renamed.exists():
+        raise Refused(
+            f"{home.renamed} cannot be read: expected the name that rule {home.rule} has now, after a rename. Look for "
+            f"it with `floodmark list`, and write it into the rule's file; for another rule named {home.rule}, remove "
+            "the file"
+        )
+    return None if found is None else found["name"]
 
 
 def check_not_renamed(home: Home) -> None:
@@ -80,8 +88,17 @@ def free_names(root: Path, ledger: str) -> None:
 
 
 def _noted(root: Path, ledger: str) -> set[str]:
-    files = Home(root, "any").renamed.parent.glob("*.json")
-    return {file.stem for file in files if json.loads(file.read_text())["ledger"] == ledger}
+    notes = ((file.stem, _note_in(file)) for file in Home(root, "any").renamed.parent.glob("*.json"))
+    return {name for name, found in notes if found is not None and found["ledger"] == ledger}
+
+
+def _note_in(file: Path) -> dict[str, str] | None:
+    """The note; None if it is not there, or cannot be read: a power loss may leave it empty."""
+    try:
+        found = json.loads(file.read_text())
+        return {field: str(found[field]) for field in ("ledger", "name")}
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def _note(ledger: str, home: Home, new: Home) -> None:
@@ -92,7 +109,9 @@ def _note(ledger: str, home: Home, new: Home) -> None:
             file = Home(home.root, name).renamed
             fresh = file.with_name(f"{file.name}.new")
             fresh.write_text(json.dumps({"ledger": ledger, "name": new.rule}))
+            sync_files(str(file.parent), [fresh.name])
             fresh.replace(file)
+            sync_files(str(home.root), [f"{file.parent.name}/{file.name}"])
     except OSError as fault:
         raise unusable(home.root, fault) from fault
 
