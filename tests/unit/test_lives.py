@@ -48,7 +48,7 @@ from floodmark.errors import (
 )
 from floodmark.ledger import dropping, renaming
 from floodmark.ledger.delta import tables
-from floodmark.ledger.holder import flock_asking, holder_in, holder_pid, holder_text, is_orphan, owner_file
+from floodmark.ledger.holder import flock_asking, holder_in, holder_pid, holder_text, is_orphan, owner_file, relay_lock
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.locking import held
@@ -401,6 +401,42 @@ def test_a_relay_that_was_at_work_does_not_make_a_renamed_home_again(flow: Flow)
         check_home(folder, OSError())
     assert not flow.place.path.exists()
     assert "counted is already named other" in call(flow, "rename", "counted", "other", "--yes")
+
+
+RELAY = """
+import sys
+from contextlib import closing
+from pathlib import Path
+from floodmark.connectors.relay.alone import Alone
+with closing(Alone(Path(sys.argv[1]))) as alone:
+    alone.take()
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("words", [("rename", "counted", "other"), ("drop", "counted", "--all")])
+def test_no_home_moves_or_goes_while_a_relay_holds_a_target(flow: Flow, words: tuple[str, ...]) -> None:
+    lived(flow)
+    (outbox := flow.place.path / "outbox" / "postgres-1a").mkdir(parents=True)
+    call(flow, "retire", "counted", "--yes")
+    rows = len(flow.ledger().rows)
+    command = [sys.executable, "-c", RELAY, str(outbox)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        assert "another relay ships to target postgres, since" in call(flow, *words, "--yes", code=1)
+        other.communicate("")
+    assert len(flow.ledger().rows) == rows and flow.place.path.exists()
+    call(flow, *words, "--yes")
+    assert not flow.place.path.exists()
+    assert not [*flow.home.glob("*/outbox/*.owner")], "which would name who held it before the move"
+
+
+def test_a_relay_names_the_run_that_moves_its_home(flow: Flow) -> None:
+    lived(flow)
+    (outbox := flow.place.path / "outbox" / "postgres-1a").mkdir(parents=True)
+    with held(relay_lock(outbox), "one"):
+        assert "run one holds the rule, since" in holder_text(relay_lock(outbox))
 
 
 def test_a_folder_without_a_ledger_is_told_apart_from_a_rules_home(flow: Flow) -> None:

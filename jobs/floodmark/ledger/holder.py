@@ -37,6 +37,11 @@ def owner_file(lock: Path) -> Path:
     return lock.with_name(f"{lock.name}.owner")
 
 
+def relay_lock(outbox: Path) -> Path:
+    """The lock of the relays of one target. `outbox`: the folder of its outbox."""
+    return outbox.with_name(f"{outbox.name}{RELAY}")
+
+
 def holder_pid(lock: Path) -> int | None:
     """The id of the process that holds the lock, without taking or freeing it; None if nobody does."""
     if not lock.exists():
@@ -63,7 +68,7 @@ def holder_text(lock: Path) -> str:
 def _what(lock: Path, run: str) -> str:
     """What the holder of a lock does."""
     target = target_of(lock)
-    if target is not None:
+    if target is not None and run == "relay":
         return f"another relay ships to target {target}"
     return f"run {run} corrects the rule" if lock.name == CORRECTING else f"run {run} holds the rule"
 

@@ -77,6 +77,11 @@ class Home:
         """The outbox of a target; None of any other sink."""
         return None if sink.outbox is None else self.path / sink.outbox
 
+    @property
+    def outboxes(self) -> list[Path]:
+        """The outboxes of all targets, also those that the rule no longer has."""
+        return sorted(one for one in self.path.glob("outbox/*") if one.is_dir())
+
     def landing(self, stream: str) -> str:
         """The table to which the stream's rows are copied first, if it has a landing."""
         return str(self.path / "landing" / stream)

@@ -13,13 +13,13 @@ import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from floodmark.errors import Busy
-from floodmark.ledger.holder import holder_text, owner_file, target_of
-from floodmark.ledger.home import unusable
+from floodmark.ledger.holder import holder_text, owner_file, relay_lock, target_of
+from floodmark.ledger.home import Home, unusable
 
 _here: set[Path] = set()
 _mutex = threading.Lock()
@@ -60,6 +60,18 @@ def held(lock: Path, run: str) -> Iterator[None]:
                 yield
         finally:
             os.close(handle)
+
+
+@contextmanager
+def relays_held(home: Home, run: str) -> Iterator[None]:
+    """Hold the locks of the relays of all targets, while the home moves or goes. Raises Busy with a relay's name.
+
+    A relay at `qos: 0` that is at work would forget there what it loses.
+    """
+    with ExitStack() as locks:
+        for outbox in home.outboxes:
+            locks.enter_context(held(relay_lock(outbox), run))
+        yield
 
 
 def check_opens(lock: Path) -> None:

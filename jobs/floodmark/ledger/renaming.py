@@ -20,7 +20,7 @@ from floodmark.core.protocol.records.following import read_head
 from floodmark.core.protocol.records.rows import Life, Row
 from floodmark.errors import Refused, RunFailed
 from floodmark.ledger.delta.syncing import sync_files
-from floodmark.ledger.holder import owner_file
+from floodmark.ledger.holder import owner_file, relay_lock
 from floodmark.ledger.home import Home, unusable
 from floodmark.ledger.ledger import Ledger, LedgerReader
 
@@ -128,7 +128,8 @@ def rename(ledger: Ledger, home: Home, new: Home) -> None:
     _note(ledger.id, home, new)
     if new != home:
         _move(home, new)
-        owner_file(new.lock).unlink(missing_ok=True)
+        for lock in (new.lock, *map(relay_lock, new.outboxes)):
+            owner_file(lock).unlink(missing_ok=True)
     new.renamed.unlink(missing_ok=True)
     reach(home.rule, "rename.moved")
 

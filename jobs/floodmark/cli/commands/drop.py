@@ -87,7 +87,7 @@ def drop(
     if change.dry_run:
         return output.print_json(facts) if change.as_json else None
     rulechange.confirm(change.yes, "drop asks for confirmation before it removes tables")
-    with rulechange.held_ledger(place, change.run) as ledger:
+    with rulechange.held_ledger(place, change.run, everything) as ledger:
         check_droppable(ledger.begun, name)  # it may have been brought back since
         kept = dropping.finish(ledger, place, others)
         wanted = _drop_plan(ledger, place, parts, others, leave_others)

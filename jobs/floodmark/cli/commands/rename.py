@@ -53,7 +53,7 @@ def rename(
     if change.dry_run:
         return _report(facts, "", _remaining_edits(change.rules, old, new), change.as_json)
     rulechange.confirm(change.yes, "rename asks for confirmation before it moves a rule's home")
-    with rulechange.held_ledger(place, change.run) as ledger:
+    with rulechange.held_ledger(place, change.run, whole=True) as ledger:
         renaming.rename(ledger, place, target)
     done = f"{old} is now named {new}" if old != new else f"{old} keeps its name"
     return _report(facts, done, _remaining_edits(change.rules, old, new), change.as_json)

@@ -6,7 +6,7 @@ import difflib
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -88,12 +88,15 @@ def _no_home(root: Path, name: str) -> Refused:
 
 
 @contextmanager
-def held_ledger(home: Home, run: str) -> Iterator[Ledger]:
-    """Hold the rule's lock, so that no run works on it meanwhile, and open its ledger. Raises Busy."""
-    from floodmark.ledger.ledger import Ledger
-    from floodmark.ledger.locking import held
+def held_ledger(home: Home, run: str, whole: bool = False) -> Iterator[Ledger]:
+    """Hold the rule's lock, so that no run works on it meanwhile, and open its ledger. Raises Busy.
 
-    with held(home.lock, run):
+    whole: the home moves or goes, so that no relay may be at work in it either.
+    """
+    from floodmark.ledger.ledger import Ledger
+    from floodmark.ledger.locking import held, relays_held
+
+    with held(home.lock, run), relays_held(home, run) if whole else nullcontext():
         yield Ledger.open(home.ledger, run)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from floodmark.core.rules.kinds import targets
 from floodmark.core.rules.model import Rule
 from floodmark.ledger import locking
-from floodmark.ledger.holder import RELAY, holder_pid, holder_text
+from floodmark.ledger.holder import holder_pid, holder_text, relay_lock
 from floodmark.ledger.home import Home
 
 
@@ -16,7 +16,7 @@ class Alone:
     """The lock of the relays of one target. `outbox`: the folder of its outbox. A kill frees the lock."""
 
     def __init__(self, outbox: Path):
-        self._lock, self._held = _lock_of(outbox), ExitStack()
+        self._lock, self._held = relay_lock(outbox), ExitStack()
         self._has = False
 
     def take(self) -> None:
@@ -30,13 +30,9 @@ class Alone:
         self._held.close()
 
 
-def _lock_of(outbox: Path) -> Path:
-    return outbox.with_name(f"{outbox.name}{RELAY}")
-
-
 def relays_at_work(rule: Rule, home: Home) -> dict[str, str]:
     """By target, the relay of another process that ships to it alone, in a sentence."""
     found = ((sink.label, home.outbox(sink)) for sink in targets(rule))
-    locks = {label: _lock_of(outbox) for label, outbox in found if outbox is not None}
+    locks = {label: relay_lock(outbox) for label, outbox in found if outbox is not None}
     others = {label: lock for label, lock in locks.items() if not locking.is_held_here(lock)}
     return {label: holder_text(lock) for label, lock in others.items() if holder_pid(lock) is not None}
