@@ -102,6 +102,37 @@ def test_a_relay_waits_for_none_and_ships_beside_none_where_rows_and_position_mo
     assert (ship(rule), [n for n, *_ in lines(path)]) == (None, [2, 4])
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_relay_beside_another_claims_nothing(place: Path, monkeypatch: pytest.MonkeyPatch, qos: int) -> None:
+    """A claim of a Kafka topic ends the transaction of the relay that is at work."""
+    rule, path = own(place, "Once", qos=qos)
+    rule.epoch([event(1, n=2)])
+    claim, claims, beside = OnceTarget.claim, list[str](), list[Exception | None]()
+
+    def watch(*given: Any) -> Any:
+        claims.append("claim")
+        return claim(*given)
+
+    def by_another(of: str, point: str, *_: int) -> None:
+        if point == "relay.between":
+            beside.append(ship(rule))
+
+    monkeypatch.setattr(OnceTarget, "claim", watch)
+    monkeypatch.setattr(relaying, "reach", by_another)
+    assert ship(rule) is None
+    assert ([type(one) for one in beside], claims) == ([Busy], ["claim"])
+    assert [n for n, *_ in lines(path)] == [2]
+
+
+def test_a_relay_with_nothing_to_ship_asks_for_no_lock(place: Path) -> None:
+    rule, _ = own(place, "Once", qos=0)
+    rule.epoch([event(1, n=2)])
+    assert ship(rule) is None
+    with closing(Alone(Path(rule.outbox))) as other:
+        other.take()
+        assert ship(rule) is None
+
+
 def test_a_relay_beside_another_process_names_it_and_a_kill_frees_the_target(place: Path) -> None:
     rule, path = own(place, "Again", qos=1)
     rule.epoch([event(1, n=2)])

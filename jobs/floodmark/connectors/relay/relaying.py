@@ -227,7 +227,8 @@ class Relay:
     def _begin(self) -> tuple[LedgerReader, Position, list[Row]] | None:
         """The ledger, the target's position, once it can be trusted, and the rows after it; None: nothing to ship yet.
 
-        Other relays may be at work. So what the home remembers is read before the position, and the ledger after it:
+        It goes by the terms of what comes first to a target that has nothing, else by the newest. Other relays may be
+        at work. So what the home remembers is read before the position, and the ledger after it:
         only what went back is then behind the first, or ahead of the second.
         """
         known, earlier = recall(self._folder).position, LedgerReader.load(self._ledger_at)
@@ -237,7 +238,10 @@ class Relay:
             self._target.accept()
         elif known is not None and known.seq and known.ledger == earlier.id and self._target.is_gone():
             self._refuse_gone(known)
-        self._turn_to(self._first(earlier, known))
+        ahead = portions(earlier.since(known.seq if known else 0), self._table, known or Position(earlier.id))
+        self._turn_to(sink_of(earlier, self._sink, ahead[0] if ahead and known is None else None))
+        if ahead:  # a claim may end the relay that ships it
+            self._be_alone()
         position = self._target.claim(earlier.id, self._layout)
         ledger = LedgerReader.load(self._ledger_at) or earlier
         rows = _rows_behind(self._target, position, ledger)
@@ -266,28 +270,22 @@ class Relay:
         """Raise NotOwned if the position is that of another sink, whose connection leads to the same place."""
         for address, folder in self._twins.items():
             if recall(folder).position == position:
-                raise NotOwned(
-                    about_sink(
-                        self._target.address,
-                        f"expected a target of its own, found the one of sink {address}: both lead to the same place. "
-                        "Name another table or topic, or have one sink with the rows of both",
-                    )
-                )
-
-    def _first(self, ledger: LedgerReader, known: Position | None) -> Sink:
-        """The sink by the terms of what comes first to a target that has nothing, else by the newest."""
-        found = portions(ledger.since(0), self._table, Position(ledger.id)) if known is None else []
-        return sink_of(ledger, self._sink, found[0] if found else None)
+                problem = f"expected a target of its own, found the one of sink {address}: both lead to the same place"
+                problem += ". Name another table or topic, or have one sink with the rows of both"
+                raise NotOwned(about_sink(self._target.address, problem))
 
     def _turn_to(self, sink: Sink) -> None:
         """Ship by the terms of this sink from here on. By equal ones, nothing is looked up again."""
         if sink != self._by:
             self._by, self._layout, self._qos = sink, layout_of(sink, self._folder), sink.qos
 
-    def _apply(self, batch: Sequence[Portion], since: Position) -> None:
-        """By the sink's qos: rows and position together; at 1 first the rows, at 0 first the position."""
+    def _be_alone(self) -> None:
         if min(self._qos, self._sink.qos) < 2 or not self._target.keeps_position:
             self._alone.take()
+
+    def _apply(self, batch: Sequence[Portion], since: Position) -> None:
+        """By the sink's qos: rows and position together; at 1 first the rows, at 0 first the position."""
+        self._be_alone()
         upto, epochs = batch[-1].position, [one.position.epoch for one in batch]
         send = partial(self._send, partial(reach, self._rule, "relay.sent", *epochs))
         if self._qos == 2:
