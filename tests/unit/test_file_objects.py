@@ -6,9 +6,10 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import obstore
 import pyarrow as pa
@@ -18,7 +19,7 @@ from pyarrow import parquet
 
 from floodmark.connectors.sources.files import objects
 from floodmark.connectors.sources.files.folder import Wanted
-from floodmark.connectors.sources.files.journal import Offset
+from floodmark.connectors.sources.files.journal import Listed, Offset
 from floodmark.connectors.sources.files.objects import FEW, ObjectFolder, store_at
 from floodmark.connectors.sources.files.options import WrittenFiles
 from floodmark.connectors.sources.files.source import FilesSource
@@ -26,6 +27,9 @@ from floodmark.core.relay.manifests import MANIFESTS, Manifest, manifest_name
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.rule import Stream
 from floodmark.errors import HistoryGone, NotThereYet, Refused, RunFailed, WrongColumn
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
 
 LAKE = "s3a://lake/incoming"
 
@@ -112,6 +116,44 @@ def test_each_object_is_read_once_as_soon_as_it_is_listed(dropped: Dropped) -> N
     assert dropped.read() == []
     obstore.delete(dropped.store, "a.json")
     assert dropped.read() == []
+
+
+def test_a_store_that_lists_milliseconds_is_asked_for_no_new_object(
+    dropped: Dropped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MinIO's answers about an object alone are in whole seconds. The store in memory lists parts of them, too."""
+    asked: list[str] = []
+
+    def head(store: ObjectStore, path: str) -> ObjectMeta:
+        asked.append(path)
+        found = obstore.get(store, path).meta
+        return {**found, "last_modified": found["last_modified"].replace(microsecond=0)}
+
+    monkeypatch.setattr(obstore, "head", head)
+    folder, begin = ObjectFolder("stream s", LAKE, dropped.store), dropped.at
+    for path in ("a.json", "b.json"):
+        dropped.put(path)
+    assert sorted(dropped.read()) == ["a.json", "b.json"]
+    assert asked == []
+    assert folder.present(["a.json", "b.json"]) == {one.path: one for one in folder.files(Wanted())}
+    session: Any = None
+    source = dropped.source
+    monkeypatch.setattr(source, "_rows", lambda _, files: [one.path for one in files])
+    assert sorted(source.frame(session, begin, dropped.at)) == ["a.json", "b.json"]
+    assert source._comparison.proven == {}
+
+
+def test_objects_that_were_listed_with_milliseconds_are_listed_in_seconds_once(dropped: Dropped) -> None:
+    dropped.put("a.json")
+    (found,) = ObjectFolder("stream s", LAKE, dropped.store).files(Wanted())
+    journal, later = dropped.source._journal, found.modified + 821_000_000
+    journal.write(0, 0, [Listed(replace(found, modified=later, changed=later), str(found.id))])
+    dropped.at = journal.offset(1, 0).line()
+    assert dropped.read() == []
+    assert [one.file for one in dropped.source._journal.files] == [found]
+    before = (dropped.keep / "files.jsonl").read_bytes()
+    assert dropped.read() == []
+    assert (dropped.keep / "files.jsonl").read_bytes() == before
 
 
 def test_objects_of_a_target_are_refused(dropped: Dropped) -> None:

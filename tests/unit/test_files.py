@@ -13,7 +13,9 @@ import sys
 import time
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from io import BytesIO
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -442,7 +444,10 @@ def _removed(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [_in_place, _appended, _removed])
 def test_a_file_that_changes_or_vanishes_while_it_is_listed_waits_for_the_next_run(
-    dropped: Dropped, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+    dropped: Dropped,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    change: Callable[[Path], None],
 ) -> None:
     for name in ("a.json", "b.json"):
         dropped.drop(name)
@@ -460,7 +465,26 @@ def test_a_file_that_changes_or_vanishes_while_it_is_listed_waits_for_the_next_r
     with monkeypatch.context() as during:
         during.setattr(LocalFolder, "sum_of", changes)
         assert dropped.read() == ["b.json"]
+    left = "stream events: a.json left to the next run: changed or removed since listed"
+    assert [one.message for one in caplog.records] == [left]
     assert dropped.read() == ([] if change is _removed else ["a.json"])
+    assert len(caplog.records) == 1
+
+
+def test_a_file_whose_inode_is_another_at_each_look_is_read(dropped: Dropped, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on some mounts. Its size and times tell whether it changed while it was listed."""
+    inodes, path = count(), dropped.drop("a.json")
+    at = LocalFolder._at
+    monkeypatch.setattr(LocalFolder, "_at", lambda folder, path: replace(at(folder, path), id=-next(inodes)))
+    begin = dropped.at
+    assert dropped.read() == ["a.json"]
+    session: Any = None
+    source = dropped.source
+    monkeypatch.setattr(source, "_rows", lambda _, files: [one.path for one in files])
+    assert source.frame(session, begin, dropped.at) == ["a.json"]
+    _appended(path)
+    with pytest.raises(HistoryGone, match="was changed after it was read"):
+        dropped.read()
 
 
 @pytest.mark.parametrize(

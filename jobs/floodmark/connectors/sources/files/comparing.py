@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
@@ -10,16 +11,20 @@ from floodmark.connectors.sources.files.folder import File, Folder
 from floodmark.connectors.sources.files.journal import Listed
 from floodmark.errors import HistoryGone
 
+_LOG = logging.getLogger(__name__)
+
 
 class Comparison:
     """Of the files of one folder. `what`: the stream, for messages.
 
     proven: files that have other times than were listed, and whose content was found to be the same.
+    left: paths of files that were changed or removed since they were listed, which the next run may read.
     """
 
     def __init__(self, what: str, folder: Folder):
         self._what, self._folder = what, folder
         self.proven: dict[File, str] = {}
+        self.left: list[str] = []
 
     def first_changed(self, pairs: Iterable[tuple[Listed, File]]) -> tuple[Listed, File] | None:
         """The first file with another content than was listed."""
@@ -40,9 +45,20 @@ class Comparison:
         """With its checksum; None of a file that was changed or removed since it was listed, so maybe still written."""
         try:
             found = self._folder.sum_of(file)
+            if self._folder.is_as_listed(file):
+                return Listed(file, found)
         except FileNotFoundError:
-            return None
-        return Listed(file, found) if self._folder.present([file.path]).get(file.path) == file else None
+            pass
+        self.left.append(file.path)
+        return None
+
+    def tell_left(self) -> None:
+        """Warn of the files that are left to the next run."""
+        if self.left:
+            count, first = len(self.left), self.left[0]
+            more = f" and {count - 1:,} more" if count > 1 else ""
+            _LOG.warning(f"{self._what}: {first}{more} left to the next run: changed or removed since listed")
+            self.left.clear()
 
     def check(self, files: Sequence[Listed]) -> None:
         """Raise Moved unless each file is there with the content that was listed."""

@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from hashlib import file_digest
@@ -97,6 +97,10 @@ class Folder(Protocol):
         """The checksum of a file's content. Raises FileNotFoundError."""
         ...
 
+    def is_as_listed(self, file: File) -> bool:
+        """Whether the checksum is surely of the content that the description is of, and not of a later one."""
+        ...
+
     def content(self, path: str) -> Content: ...
 
 
@@ -157,6 +161,11 @@ class LocalFolder:
     def sum_of(self, file: File) -> str:
         with (self._root / file.path).open("rb") as content:
             return file_digest(content, "sha256").hexdigest()
+
+    def is_as_listed(self, file: File) -> bool:
+        """Whatever the inode says: some file systems give a file another number at each look."""
+        now = self._at(file.path)
+        return now is not None and replace(now, id=file.id) == file
 
     def content(self, path: str) -> Content:
         file = self._root / path

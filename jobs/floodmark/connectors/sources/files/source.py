@@ -135,6 +135,7 @@ class FilesSource(Stepped):
         first = len(self._journal.files)
         new = self._unread(()) if self._starts_at == "latest" else ()
         found = [one for one in map(self._listed, new) if one is not None]
+        self._comparison.tell_left()
         self._journal.write(first, first, found)
         return self._journal.offset(first + len(found), first).line()
 
@@ -143,6 +144,7 @@ class FilesSource(Stepped):
         self.check_identity(since, None)
         fresh = self._unread(self._read(at))
         found = extended(journal.files[at.files :], fresh, self._listed)
+        self._comparison.tell_left()
         keep = at.files + found.kept
         if found.added or keep < len(journal.files):
             self._keep_columns()
