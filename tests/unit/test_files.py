@@ -317,6 +317,27 @@ def test_a_marker_counts_for_all_folders_below_and_no_other(tmp_path: Path) -> N
     assert dropped.read() == ["job-2/day=1/c.json"]
 
 
+def test_a_marker_above_counts_for_files_that_are_no_newer(tmp_path: Path) -> None:
+    """One of an earlier job tells nothing of what a later job writes to a folder below."""
+    dropped = Dropped(tmp_path, done="_SUCCESS", recursive=True)
+    dropped.begin()
+    marker = dropped.drop("_SUCCESS", "")
+    for name in ("day=1/a.json", "day=2/b.json", "day=2/12:30.json"):
+        path = dropped.drop(name)
+        os.utime(path, ns=(0, marker.stat().st_mtime_ns + (name != "day=1/a.json")))
+    assert dropped.read() == ["day=1/a.json"]
+    assert dropped.source.backlog(dropped.at).text == "nothing new (2 files without _SUCCESS yet)"
+    (dropped.root / "day=2/12:30.json").unlink()
+    dropped.drop("day=2/_SUCCESS", "")
+    os.utime(dropped.root / "day=2/_SUCCESS", ns=(0, 0))
+    assert dropped.read() == ["day=2/b.json"]
+    path = dropped.drop("day=3/c.json")
+    os.utime(path, ns=(0, marker.stat().st_mtime_ns + SECOND))
+    assert dropped.read() == []
+    os.utime(marker, ns=(0, path.stat().st_mtime_ns))
+    assert dropped.read() == ["day=3/c.json"]
+
+
 def test_a_marker_is_none_of_the_files_that_it_tells_of(tmp_path: Path) -> None:
     dropped = Dropped(tmp_path, done="READY", schema=None, infer="once")
     dropped.drop("a.json")
@@ -782,7 +803,7 @@ def test_each_file_is_listed_once_whatever_links_lead_to_it(tmp_path: Path) -> N
     for link, to in {"in/up": "in", "in/twin": "in/a", "in/other": "out", "out/back": "in", "out/here": "out"}.items():
         (tmp_path / link).symlink_to(tmp_path / to)
     os.mkfifo(tmp_path / "in" / "pipe.json")
-    files = LocalFolder("stream s", str(tmp_path / "in")).files(Wanted("*", recursive=True))
+    files = LocalFolder("stream s", str(tmp_path / "in")).files(Wanted("*", recursive=True)).files
     assert sorted(file.path for file in files) == ["a/a.json", "other/out.json"]
 
 
@@ -805,14 +826,14 @@ def test_a_link_to_a_file_that_is_listed_itself_is_left_out(tmp_path: Path) -> N
         (root / link).symlink_to(tmp_path / to)
 
     def names(**said: Any) -> list[str]:
-        return sorted(one.path for one in LocalFolder("stream s", str(root)).files(Wanted("*.csv", **said)))
+        return sorted(one.path for one in LocalFolder("stream s", str(root)).files(Wanted("*.csv", **said)).files)
 
     assert names() == ["a.csv", "old.csv", "other.csv", "part.csv", "sub.csv"]
     assert names(recursive=True) == ["a.csv", "old.csv", "other/d.csv", "part.csv", "sub/c.csv"]
     (root / "latest.csv.done").touch()
     assert names(done=".done") == ["a.csv"]
     (root / "a.csv.done").unlink()
-    assert names(done=".done") == ["latest.csv"]
+    assert names(done=".done") == []
 
 
 def test_a_link_that_was_read_beside_its_file_is_none_that_changed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -50,33 +50,40 @@ class Content:
 class Wanted:
     """Which files of a folder are its stream's. `pattern`: of names. `done`: what says that a file is complete: a
     suffix with a dot, of a file beside it, or the name of a file in its folder or in one above.
-
-    waits: those that are not complete, in place of those that are.
     """
 
     pattern: str = "*"
     recursive: bool = False
     done: str | None = None
-    waits: bool = False
 
-    def is_wanted(self, name: str, names: set[str], above: bool = False) -> bool:
-        """Whether a file is the stream's. `names`: of all files in its folder. `above`: see `is_done`."""
-        is_file = fnmatchcase(name, self.pattern) and not self._is_marker(name)
-        return is_file and self._is_complete(name, names, above) != self.waits
-
-    def is_done(self, names: set[str], above: bool = False) -> bool:
-        """Whether a file in a folder of these names, or in one above, says that all files there are complete."""
-        return above or self.done in names
+    def is_wanted(self, name: str) -> bool:
+        """Whether a file is the stream's, once it is complete."""
+        return fnmatchcase(name, self.pattern) and not self._is_marker(name)
 
     def _is_marker(self, name: str) -> bool:
         done = self.done
         return done is not None and (name.endswith(done) if done.startswith(".") else name == done)
 
-    def _is_complete(self, name: str, names: set[str], above: bool) -> bool:
+    def is_complete(self, name: str, names: Container[str], modified: int, above: int) -> bool:
+        """`names`: of all files in its folder. `above`: when the newest marker in a folder above was modified.
+
+        That may be of an earlier job than the file, which is then the newer one: Spark writes its marker last.
+        """
         done = self.done
         if done is None:
             return True
-        return f"{name}{done}" in names if done.startswith(".") else self.is_done(names, above)
+        return f"{name}{done}" in names if done.startswith(".") else done in names or modified <= above
+
+
+UNMARKED = -1  # when a marker was modified that is not there
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The complete files of a folder, in no order. `unmarked`: how many others wait for their marker."""
+
+    files: list[File]
+    unmarked: int
 
 
 class Folder(Protocol):
@@ -85,8 +92,8 @@ class Folder(Protocol):
     address: str
     checksum: str
 
-    def files(self, wanted: Wanted) -> list[File]:
-        """All wanted files, in no order. Raises NotThereYet, Refused and RunFailed."""
+    def files(self, wanted: Wanted) -> Listing:
+        """All wanted files. Raises NotThereYet, Refused and RunFailed."""
         ...
 
     def present(self, paths: Iterable[str]) -> dict[str, File]:
@@ -104,6 +111,16 @@ class Folder(Protocol):
     def content(self, path: str) -> Content: ...
 
 
+@dataclass(frozen=True)
+class _Found:
+    """A file, and where it lies. `place`: without links in its folders."""
+
+    file: File
+    is_complete: bool
+    place: str
+    is_link: bool
+
+
 class LocalFolder:
     """A folder of this machine's file system. `what`: the stream, for messages."""
 
@@ -112,22 +129,29 @@ class LocalFolder:
     def __init__(self, what: str, address: str):
         self._what, self.address, self._root = what, address, Path(address)
 
-    def files(self, wanted: Wanted) -> list[File]:
+    def files(self, wanted: Wanted) -> Listing:
         """Without links to files that are listed themselves."""
         if not self._root.is_dir():
             raise _no_folder(self._what, self._root)
         found = list(self._below("", os.path.realpath(self._root), wanted))
-        own = {place for _, place, is_link in found if not is_link}
-        return [file for file, place, is_link in found if not is_link or os.path.realpath(place) not in own]
+        own = {one.place for one in found if not one.is_link}
+        files = [one for one in found if not one.is_link or os.path.realpath(one.place) not in own]
+        complete = [one.file for one in files if one.is_complete]
+        for file in complete:
+            check_name(self._what, file.path)
+        return Listing(complete, len(files) - len(complete))
 
-    def _below(self, folder: str, real: str, wanted: Wanted, above: bool = False) -> Iterator[tuple[File, str, bool]]:
-        """Each file, its place, and whether it is a link. `real`: the place of the folder. `above`: see `is_done`."""
+    def _below(self, folder: str, real: str, wanted: Wanted, above: int = UNMARKED) -> Iterator[_Found]:
+        """`real`: the place of the folder. `above`: see `Wanted.is_complete`."""
         try:
             with os.scandir(self._root / folder) as found:
                 entries = list(found)
         except FileNotFoundError:  # removed since its parent was listed
             return
-        names = {one.name for one in entries}
+        names = {one.name: one for one in entries}
+        marked = above
+        if wanted.done in names:
+            marked = max(above, _modified(names[wanted.done]))
         for one in entries:
             if is_hidden(one.name):
                 continue
@@ -135,10 +159,11 @@ class LocalFolder:
             if one.is_dir():
                 if wanted.recursive and not self._is_listed(one):
                     place = os.path.realpath(one.path) if one.is_symlink() else f"{real}/{one.name}"
-                    yield from self._below(f"{path}/", place, wanted, wanted.is_done(names, above))
-            elif one.is_file() and wanted.is_wanted(one.name, names, above):
-                for file in _described(self._what, one, path):
-                    yield file, f"{real}/{one.name}", one.is_symlink()
+                    yield from self._below(f"{path}/", place, wanted, marked)
+            elif one.is_file() and wanted.is_wanted(one.name):
+                for file in _described(one, path):
+                    is_complete = wanted.is_complete(one.name, names, file.modified, above)
+                    yield _Found(file, is_complete, f"{real}/{one.name}", one.is_symlink())
 
     def _is_listed(self, folder: os.DirEntry[str]) -> bool:
         """Whether it is a link to a folder that is listed without it, or that holds this one."""
@@ -185,13 +210,15 @@ def check_name(what: str, path: str) -> None:
         )
 
 
-def _described(what: str, entry: os.DirEntry[str], path: str) -> Iterator[File]:
+def _described(entry: os.DirEntry[str], path: str) -> Iterator[File]:
     try:
-        found = entry.stat()
+        yield _file(path, entry.stat())
     except FileNotFoundError:  # removed since the folder was listed
         return
-    check_name(what, path)
-    yield _file(path, found)
+
+
+def _modified(marker: os.DirEntry[str]) -> int:
+    return next((one.modified for one in _described(marker, marker.name)), UNMARKED)
 
 
 def _file(path: str, found: os.stat_result) -> File:

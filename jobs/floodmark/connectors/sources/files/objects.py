@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from html import unescape
 from io import SEEK_CUR, SEEK_SET, BufferedReader, RawIOBase
 from typing import TYPE_CHECKING, Any
 
-from floodmark.connectors.sources.files.folder import Content, File, Wanted, check_name, is_hidden
+from floodmark.connectors.sources.files.folder import UNMARKED, Content, File, Listing, Wanted, check_name, is_hidden
 from floodmark.errors import FloodmarkError, NotThereYet, Refused, RunFailed
 
 if TYPE_CHECKING:
@@ -56,19 +56,19 @@ class ObjectFolder:
     def __init__(self, what: str, address: str, store: ObjectStore):
         self._what, self.address, self._store = what, address, store
 
-    def files(self, wanted: Wanted) -> list[File]:
+    def files(self, wanted: Wanted) -> Listing:
         listed = [(*one["path"].rpartition("/"), one) for one in self._listed(wanted.recursive)]
-        names: dict[str, set[str]] = defaultdict(set)
-        for folder, _, name, _ in listed:
-            names[folder].add(name)
-        marked = {folder for folder, found in names.items() if wanted.is_done(found)}
-        return [
-            self._file(one)
+        names: dict[str, dict[str, ObjectMeta]] = defaultdict(dict)
+        for folder, _, name, one in listed:
+            names[folder][name] = one
+        marked = {folder: _modified(found[wanted.done]) for folder, found in names.items() if wanted.done in found}
+        found = [
+            (one, wanted.is_complete(name, names[folder], _modified(one), _newest(marked, folder)))
             for folder, _, name, one in listed
-            if wanted.is_wanted(name, names[folder], not marked.isdisjoint(_above(folder)))
-            and not any(map(is_hidden, one["path"].split("/")))
-            and self._is_file(one)
+            if wanted.is_wanted(name) and not any(map(is_hidden, one["path"].split("/"))) and self._is_file(one)
         ]
+        complete = [self._file(one) for one, is_complete in found if is_complete]
+        return Listing(complete, len(found) - len(complete))
 
     def _is_file(self, found: ObjectMeta) -> bool:
         """Whether it is no marker of a folder: an empty object whose key ends with `/`, which the client leaves out."""
@@ -90,7 +90,7 @@ class ObjectFolder:
                 f"{self._what}: expected an ETag of each object, found none of {path} at {self.address}: without it "
                 "nothing tells whether an object was changed. Use a store that has ETags"
             )
-        at = int(found["last_modified"].timestamp()) * 1_000_000_000  # in seconds: some stores list parts of them, too
+        at = _modified(found)
         return File(path, found["size"], at, at, tag.strip('"'))
 
     def present(self, paths: Iterable[str]) -> dict[str, File]:
@@ -130,6 +130,16 @@ class ObjectFolder:
         if found is None:
             raise FileNotFoundError(path)
         return found.size
+
+
+def _modified(found: ObjectMeta) -> int:
+    """In whole seconds: some stores list parts of them, too, but say none of an object alone."""
+    return int(found["last_modified"].timestamp()) * 1_000_000_000
+
+
+def _newest(marked: Mapping[str, int], folder: str) -> int:
+    """When the newest marker in a folder above was modified."""
+    return max((marked.get(one, UNMARKED) for one in _above(folder)), default=UNMARKED) if marked else UNMARKED
 
 
 def _above(folder: str) -> Iterator[str]:

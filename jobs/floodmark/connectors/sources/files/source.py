@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from floodmark.connectors.sources.files import schemas
 from floodmark.connectors.sources.files.comparing import Comparison
 from floodmark.connectors.sources.files.csvlines import has_no_quotes
 from floodmark.connectors.sources.files.delivered import refuse_delivered
-from floodmark.connectors.sources.files.folder import File, Folder, LocalFolder, Wanted
+from floodmark.connectors.sources.files.folder import File, Folder, Listing, LocalFolder, Wanted
 from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
 from floodmark.connectors.sources.files.jsonlines import has_lone_objects
 from floodmark.connectors.sources.files.options import WrittenFiles
@@ -70,8 +69,12 @@ class FilesSource(Stepped):
         return Comparison(self._what, self._folder)
 
     @cached_property
-    def _listing(self) -> list[File]:
+    def _listed_now(self) -> Listing:
         return _listing(self._what, self._said, self._folder)
+
+    @property
+    def _listing(self) -> list[File]:
+        return self._listed_now.files
 
     def columns(self) -> dict[str, str]:
         refuse_delivered(self._what, self.address, ())
@@ -92,14 +95,9 @@ class FilesSource(Stepped):
             )
         return schemas.columns_in(self._what, self._said, self._folder.content(file.path))
 
-    @cached_property
-    def _unmarked(self) -> int:
-        """How many files wait for what `done` names."""
-        return len(self._folder.files(replace(_wanted(self._said), waits=True))) if self._said.done else 0
-
     @property
     def _unmarked_text(self) -> str:
-        count = self._unmarked
+        count = self._listed_now.unmarked
         return f" ({_files(count)} without {self._said.done} yet)" if count else ""
 
     @property
@@ -190,7 +188,7 @@ class FilesSource(Stepped):
         unsettled = sum(not is_settled(one, now, settle) for one in self._listing)
         text = f"{_files(len(new))}, {size:,} bytes" if new else "nothing new"
         text += _unsettled(unsettled) + self._unmarked_text
-        facts = {"files": len(new), "bytes": size, "unsettled": unsettled + self._unmarked, "read": at.count}
+        facts = {"files": len(new), "bytes": size, "unsettled": unsettled + self._listed_now.unmarked, "read": at.count}
         return Backlog(len(new), "files", text, facts)
 
     def waiting(self, since: str | None) -> int:
@@ -294,14 +292,10 @@ def _plain(said: WrittenFiles, folder: Folder, paths: Sequence[str]) -> set[str]
     return {one for one, content in looked if has_no_quotes(content, quote)}
 
 
-def _wanted(said: WrittenFiles) -> Wanted:
-    return Wanted(said.glob, said.recursive or bool(said.folders), said.done)
-
-
-def _listing(what: str, said: WrittenFiles, folder: Folder) -> list[File]:
+def _listing(what: str, said: WrittenFiles, folder: Folder) -> Listing:
     """The stream's files as they are now. Raises Refused for those of a target."""
-    found = folder.files(_wanted(said))
-    refuse_delivered(what, folder.address, (one.path for one in found))
+    found = folder.files(Wanted(said.glob, said.recursive or bool(said.folders), said.done))
+    refuse_delivered(what, folder.address, (one.path for one in found.files))
     return found
 
 
