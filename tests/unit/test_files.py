@@ -29,11 +29,11 @@ from floodmark.connectors.planning.epochends import steps
 from floodmark.connectors.ports.source import unrecorded
 from floodmark.connectors.sources.files import csvlines
 from floodmark.connectors.sources.files import journal as journals
-from floodmark.connectors.sources.files.folder import Content, File, LocalFolder, Wanted
+from floodmark.connectors.sources.files.folder import Content, File, Listing, LocalFolder, Twins, Wanted
 from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
 from floodmark.connectors.sources.files.options import WrittenFiles
 from floodmark.connectors.sources.files.source import FilesSource
-from floodmark.connectors.sources.files.unread import extended, is_settled, renewed, unread, within
+from floodmark.connectors.sources.files.unread import extended, is_settled, once, renewed, unread, within
 from floodmark.core.relay.manifests import MANIFESTS, Manifest, manifest_name
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.rule import EpochLimits, Stream
@@ -68,6 +68,30 @@ def test_a_file_is_unread_whatever_its_time_and_the_oldest_comes_first() -> None
     listing = [file("c", modified=5), file("b", modified=9), file("a", modified=9), file("read", modified=9)]
     found = unread(listing, [listed("read")], 10, 0)
     assert [one.path for one in found] == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("read", "is_own", "found"),
+    [
+        ({}, True, ["a", "c"]),
+        ({}, False, ["a", "c"]),
+        ({"b": 1}, True, ["b", "c"]),  # the link came first
+        ({"b": 1}, False, ["b", "c"]),
+        ({"a": 1, "b": 1}, False, ["a", "b", "c"]),  # as before twins were found: neither is gone
+        ({"x": 1}, False, ["c"]),  # a link that leads elsewhere now
+        ({"b": 2}, True, ["a", "c"]),
+        ({"b": 2}, False, ["b", "c"]),  # its content tells whether it is the same
+        ({"b": 3}, False, ["a", "c"]),  # it was a link to `c`
+        ({"a": 3, "b": 3}, False, ["a", "b", "c"]),
+        ({"a": 1, "b": 3}, False, ["a", "c"]),
+    ],
+)
+def test_a_file_is_read_by_one_path_whatever_links_lead_to_it(
+    read: dict[str, int], is_own: bool, found: list[str]
+) -> None:
+    """`read`: inodes."""
+    listing = Listing([file("a", id=1), file("b", id=1), file("c", id=3)], 0, (Twins(("a", "b"), is_own),))
+    assert [one.path for one in once(listing, [listed(path, id=id) for path, id in read.items()])] == found
 
 
 def test_the_tail_of_the_list_stays_up_to_the_first_file_that_is_no_longer_as_it_was() -> None:
@@ -826,7 +850,7 @@ def test_a_link_to_a_file_that_is_listed_itself_is_left_out(tmp_path: Path) -> N
         (root / link).symlink_to(tmp_path / to)
 
     def names(**said: Any) -> list[str]:
-        return sorted(one.path for one in LocalFolder("stream s", str(root)).files(Wanted("*.csv", **said)).files)
+        return sorted(one.path for one in once(LocalFolder("stream s", str(root)).files(Wanted("*.csv", **said)), ()))
 
     assert names() == ["a.csv", "old.csv", "other.csv", "part.csv", "sub.csv"]
     assert names(recursive=True) == ["a.csv", "old.csv", "other/d.csv", "part.csv", "sub/c.csv"]
@@ -834,6 +858,54 @@ def test_a_link_to_a_file_that_is_listed_itself_is_left_out(tmp_path: Path) -> N
     assert names(done=".done") == ["a.csv"]
     (root / "a.csv.done").unlink()
     assert names(done=".done") == []
+
+
+def test_two_links_to_a_file_outside_are_read_as_one_and_the_newest_may_lead_on(
+    dropped: Dropped, tmp_path: Path
+) -> None:
+    def link(name: str, to: str) -> None:
+        outside = tmp_path / to
+        if not outside.exists():
+            outside.write_text(f'{{"k": "{to}"}}\n')
+        (dropped.root / name).unlink(missing_ok=True)
+        (dropped.root / name).symlink_to(outside)
+
+    link("current.json", "x1")
+    link("day-1.json", "x1")
+    assert dropped.read() == ["current.json"]
+    link("current.json", "x2")
+    link("day-2.json", "x2")
+    assert dropped.read() == ["day-2.json"]
+    link("current.json", "x3")
+    with pytest.raises(HistoryGone, match=r"current\.json was changed"):  # or nothing would ever read `x3`
+        dropped.read()
+    link("day-3.json", "x3")
+    os.utime(tmp_path / "x2")
+    assert dropped.read() == ["day-3.json"]
+    assert dropped.read() == []
+
+
+def test_two_links_to_a_folder_outside_are_read_as_one_and_the_newest_may_lead_on(tmp_path: Path) -> None:
+    dropped = Dropped(tmp_path, recursive=True)
+    dropped.begin()
+    for day in ("day-1", "day-2"):
+        (tmp_path / day).mkdir()
+        (tmp_path / day / "a.json").write_text(f'{{"k": "{day}"}}\n')
+        (dropped.root / "latest").unlink(missing_ok=True)
+        for name in (day, "latest"):
+            (dropped.root / name).symlink_to(tmp_path / day)
+        assert dropped.read() == [f"{day}/a.json"]
+
+
+def test_a_link_does_not_make_its_file_complete(tmp_path: Path) -> None:
+    dropped = Dropped(tmp_path, done=".done")
+    dropped.begin()
+    (dropped.root / "latest.json").symlink_to(dropped.drop("a.json"))
+    dropped.drop("latest.json.done", "")
+    assert dropped.read() == []
+    assert dropped.source.backlog(dropped.at).text == "nothing new (1 file without .done yet)"
+    dropped.drop("a.json.done", "")
+    assert dropped.read() == ["a.json"]
 
 
 def test_a_link_that_was_read_beside_its_file_is_none_that_changed(

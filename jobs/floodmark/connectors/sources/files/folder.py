@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -79,11 +80,20 @@ UNMARKED = -1  # when a marker was modified that is not there
 
 
 @dataclass(frozen=True)
+class Twins:
+    """The paths of one file to which links lead, the plainest first. `is_own`: that one has no link in it."""
+
+    paths: tuple[str, ...]
+    is_own: bool
+
+
+@dataclass(frozen=True)
 class Listing:
     """The complete files of a folder, in no order. `unmarked`: how many others wait for their marker."""
 
     files: list[File]
     unmarked: int
+    twins: tuple[Twins, ...] = ()
 
 
 class Folder(Protocol):
@@ -113,11 +123,12 @@ class Folder(Protocol):
 
 @dataclass(frozen=True)
 class _Found:
-    """A file, and where it lies. `place`: without links in its folders."""
+    """A file, and where it lies. `is_own`: without a link in its path; `is_link`: it is one itself."""
 
     file: File
     is_complete: bool
     place: str
+    is_own: bool
     is_link: bool
 
 
@@ -130,16 +141,20 @@ class LocalFolder:
         self._what, self.address, self._root = what, address, Path(address)
 
     def files(self, wanted: Wanted) -> Listing:
-        """Without links to files that are listed themselves."""
+        """A link does not make a file complete that lies in the folder itself."""
         if not self._root.is_dir():
             raise _no_folder(self._what, self._root)
-        found = list(self._below("", os.path.realpath(self._root), wanted))
-        own = {one.place for one in found if not one.is_link}
-        files = [one for one in found if not one.is_link or os.path.realpath(one.place) not in own]
-        complete = [one.file for one in files if one.is_complete]
-        for file in complete:
-            check_name(self._what, file.path)
-        return Listing(complete, len(files) - len(complete))
+        places: dict[str, list[_Found]] = defaultdict(list)
+        for one in self._below("", os.path.realpath(self._root), wanted):
+            places[one.place].append(one)
+        complete = list(filter(None, map(_complete, places.values())))
+        for group in complete:
+            for one in group[:1] if group[0].is_own else group:
+                check_name(self._what, one.file.path)
+        twins = (
+            Twins(tuple(one.file.path for one in group), group[0].is_own) for group in complete if _is_linked(group)
+        )
+        return Listing([one.file for group in complete for one in group], len(places) - len(complete), tuple(twins))
 
     def _below(self, folder: str, real: str, wanted: Wanted, above: int = UNMARKED) -> Iterator[_Found]:
         """`real`: the place of the folder. `above`: see `Wanted.is_complete`."""
@@ -148,7 +163,7 @@ class LocalFolder:
                 entries = list(found)
         except FileNotFoundError:  # removed since its parent was listed
             return
-        names = {one.name: one for one in entries}
+        root, names = os.path.realpath(self._root), {one.name: one for one in entries}
         marked = above
         if wanted.done in names:
             marked = max(above, _modified(names[wanted.done]))
@@ -163,7 +178,9 @@ class LocalFolder:
             elif one.is_file() and wanted.is_wanted(one.name):
                 for file in _described(one, path):
                     is_complete = wanted.is_complete(one.name, names, file.modified, above)
-                    yield _Found(file, is_complete, f"{real}/{one.name}", one.is_symlink())
+                    is_link, here = one.is_symlink(), f"{real}/{one.name}"
+                    is_own = not is_link and here == f"{root}/{path}"
+                    yield _Found(file, is_complete, os.path.realpath(one.path) if is_link else here, is_own, is_link)
 
     def _is_listed(self, folder: os.DirEntry[str]) -> bool:
         """Whether it is a link to a folder that is listed without it, or that holds this one."""
@@ -208,6 +225,16 @@ def check_name(what: str, path: str) -> None:
             f"{what}: expected file names without colons and control characters, which Hadoop cannot read; found "
             f"{path!r}. Rename the file, or leave such files out with `glob`"
         )
+
+
+def _complete(group: list[_Found]) -> list[_Found]:
+    """Those paths of a file that may be read, the plainest first."""
+    found = sorted(group, key=lambda one: (not one.is_own, one.is_link, one.file.path))
+    return [one for one in found if one.is_complete] if found[0].is_complete or not found[0].is_own else []
+
+
+def _is_linked(group: list[_Found]) -> bool:
+    return len(group) > 1 or not group[0].is_own
 
 
 def _described(entry: os.DirEntry[str], path: str) -> Iterator[File]:

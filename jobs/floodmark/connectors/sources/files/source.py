@@ -16,7 +16,7 @@ from floodmark.connectors.sources.files.folder import File, Folder, Listing, Loc
 from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
 from floodmark.connectors.sources.files.jsonlines import has_lone_objects
 from floodmark.connectors.sources.files.options import WrittenFiles
-from floodmark.connectors.sources.files.unread import changed, extended, is_settled, renewed, unread, within
+from floodmark.connectors.sources.files.unread import changed, extended, is_settled, once, renewed, unread, within
 from floodmark.core.application.sparkconf import AVRO_JARS, check_jars
 from floodmark.core.text.addresses import is_object, location
 from floodmark.core.text.ddl import delta_name
@@ -69,12 +69,8 @@ class FilesSource(Stepped):
         return Comparison(self._what, self._folder)
 
     @cached_property
-    def _listed_now(self) -> Listing:
+    def _listing(self) -> Listing:
         return _listing(self._what, self._said, self._folder)
-
-    @property
-    def _listing(self) -> list[File]:
-        return self._listed_now.files
 
     def columns(self) -> dict[str, str]:
         refuse_delivered(self._what, self.address, ())
@@ -90,14 +86,14 @@ class FilesSource(Stepped):
         if file is None:
             raise NotThereYet(
                 f"{self._what}: expected a file at {self.address} to find the columns in, found none{self._pattern}"
-                f"{_unsettled(len(self._listing))}{self._unmarked_text}. "
+                f"{_unsettled(len(self._listing.files))}{self._unmarked_text}. "
                 "Write one first, or declare the columns with `schema`; a retry checks again"
             )
         return schemas.columns_in(self._what, self._said, self._folder.content(file.path))
 
     @property
     def _unmarked_text(self) -> str:
-        count = self._listed_now.unmarked
+        count = self._listing.unmarked
         return f" ({_files(count)} without {self._said.done} yet)" if count else ""
 
     @property
@@ -105,7 +101,7 @@ class FilesSource(Stepped):
         return "" if self._said.glob == "*" else f" of the pattern {self._said.glob}"
 
     def _unread(self, read: Sequence[Listed]) -> list[File]:
-        return unread(self._listing, read, time.time_ns(), self._settle)
+        return unread(once(self._listing, read), read, time.time_ns(), self._settle)
 
     @property
     def _settle(self) -> int:
@@ -185,10 +181,10 @@ class FilesSource(Stepped):
         new = self._unread(self._read(at))
         size = sum(one.size for one in new)
         now, settle = time.time_ns(), self._settle
-        unsettled = sum(not is_settled(one, now, settle) for one in self._listing)
+        unsettled = sum(not is_settled(one, now, settle) for one in self._listing.files)
         text = f"{_files(len(new))}, {size:,} bytes" if new else "nothing new"
         text += _unsettled(unsettled) + self._unmarked_text
-        facts = {"files": len(new), "bytes": size, "unsettled": unsettled + self._listed_now.unmarked, "read": at.count}
+        facts = {"files": len(new), "bytes": size, "unsettled": unsettled + self._listing.unmarked, "read": at.count}
         return Backlog(len(new), "files", text, facts)
 
     def waiting(self, since: str | None) -> int:
@@ -234,7 +230,8 @@ class FilesSource(Stepped):
         """A file that was read and has other content now. Its content is compared only if its times or size differ."""
         if self._said.overwritten == "skip":
             return None
-        return self._comparison.first_changed(changed(self._listing, self._read(at)))
+        read = self._read(at)
+        return self._comparison.first_changed(changed(once(self._listing, read), read))
 
     # --- Rows
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from floodmark.connectors.sources.files.folder import File
+from floodmark.connectors.sources.files.folder import File, Listing, Twins
 from floodmark.connectors.sources.files.journal import Listed
 from floodmark.core.rules.rule import EpochLimits
 
@@ -17,6 +17,41 @@ def is_settled(file: File, now: int, settle: int) -> bool:
     """
     at = file.modified if file.modified <= now else file.changed
     return now - at >= settle
+
+
+def once(found: Listing, read: Sequence[Listed]) -> list[File]:
+    """The files of a listing, each by one path, though links lead to it by others."""
+    if not found.twins:
+        return found.files
+    now = {one.path: one for one in found.files}
+    before = {one.file.path: one.file for one in read}
+    known, there = {_apart(one.file) for one in read}, {_apart(one) for one in found.files}
+    moved = {path for path, one in before.items() if _apart(one) in there}
+    left: set[str] = set()
+    for twins in found.twins:
+        left.update(twins.paths)
+        if _apart(now[twins.paths[0]]) in known:  # it was read, by whatever path
+            left.difference_update(path for path in twins.paths if before.get(path) == now[path])
+        else:
+            left.difference_update(_kept(twins, before, moved))
+    return [one for one in found.files if one.path not in left]
+
+
+def _kept(twins: Twins, before: Collection[str], moved: Collection[str]) -> Sequence[str]:
+    """By which paths a file counts that was not read as it is now.
+
+    moved: paths of files that were read, and that are there as they were: so a link among them leads elsewhere now.
+    One that was read and has not moved is kept, and its content is compared.
+    """
+    if twins.is_own:
+        return twins.paths[:1]
+    rest = [path for path in twins.paths if path not in moved]
+    return [path for path in rest if path in before] or rest[:1] or twins.paths
+
+
+def _apart(file: File) -> tuple[int, int, int, int | str]:
+    """What tells a file from others, whatever path leads to it."""
+    return file.size, file.modified, file.changed, file.id
 
 
 def unread(listing: Iterable[File], read: Sequence[Listed], now: int, settle: int) -> list[File]:
