@@ -94,8 +94,10 @@ def test_a_record_is_malformed_also_for_a_query_that_reads_no_column(spark: Spar
     [
         ({}, '{"n":1}{"n":2}\n{"n":3} more\n{"n":4},\n \t\r\n{"n":5}\r\n[{"n":6}]\nnull', [5],
          ['[{"n":6}]', "null", '{"n":1}{"n":2}', '{"n":3} more', '{"n":4},']),
-        ({}, '{"n":1},"k":"b"\n{"n":2},"_floodmark_read":[{"n":3}]\n{"n":4}]\n{"n":5}],"x":[6\n{"n":7}]}',
-         [], ['{"n":1},"k":"b"', '{"n":2},"_floodmark_read":[{"n":3}]', '{"n":4}]', '{"n":5}],"x":[6', '{"n":7}]}']),
+        ({}, '{"n":1},"k":"b"\n{"n":2},"_floodmark_read":[{"n":3}]\n{"n":4}]\n{"n":5}],"x":[6\n{"n":7}]}'
+             '\n{"n":8}],"_floodmark_read":[{"n":9}',
+         [], ['{"n":1},"k":"b"', '{"n":2},"_floodmark_read":[{"n":3}]', '{"n":4}]', '{"n":5}],"x":[6', '{"n":7}]}',
+              '{"n":8}],"_floodmark_read":[{"n":9}']),
         ({}, '\ufeff{"n":1}\n', [1], []),
         ({"multiline": True}, '[{"n":1}],"k":[{"n":2}]', [], ['[{"n":1}],"k":[{"n":2}]']),
         ({"multiline": True}, '{"n":1}],[{"n":2}', [], ['{"n":1}],[{"n":2}']),

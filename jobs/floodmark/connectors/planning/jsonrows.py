@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from secrets import token_hex
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
@@ -11,7 +12,7 @@ from floodmark.core.text.ddl import Column as Declared
 from floodmark.core.text.ddl import text_of
 
 CORRUPT = "_floodmark_corrupt"
-_READ = "_floodmark_read"
+_READ = f"_floodmark_{token_hex(8)}"  # another name in each process, as a text could close the list and repeat the name
 
 
 def read_object(text: Column, columns: tuple[Declared, ...], options: Mapping[str, str]) -> Column:
