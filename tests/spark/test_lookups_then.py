@@ -12,11 +12,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
+from support.aged import age
 from support.corrected import proven
 from support.crash import Crash, crash_at
 from support.flow import START, Flow, event, rows_of
 from support.running import backfill, backfill_all, listed, run
+from typer.testing import CliRunner
 
+from floodmark.cli.app import app
 from floodmark.cli.commands import backfill as cli_backfill
 from floodmark.core.lifecycle.replays import replay_of
 from floodmark.errors import HistoryGone, Refused
@@ -126,6 +129,28 @@ def test_every_form_gives_again_what_its_epochs_gave(spark: SparkSession, place:
     _again(form)(spark, flow)
     assert (_rows(flow) == before) == (form == "history")
     proven(flow)
+
+
+def test_epochs_whose_landed_rows_are_there_suffice(spark: SparkSession, place: Path) -> None:
+    """Upkeep has removed the rows of the first epoch, which the interval does not need."""
+    flow = _flow(place, "single rows")
+    flow.stream = {"landing": {"keep": "1 day"}}
+    for second, city in ((1, "Aachen"), (100, "Athens")):
+        if second > 1:
+            age(flow.place.landing("events"), 2)
+        _cities(flow, a=city)
+        flow.arrive([event(second), event(second + 1)])
+        run(spark, flow)
+    invoked = CliRunner().invoke(app, ["maintain", flow.name, "--yes", "--home", str(flow.home)])
+    assert "landing events: removing 1 old chunk" in invoked.stdout
+    before = _rows(flow)
+    _cities(flow, a="Avignon")
+    begin = int(START.timestamp()) * 1_000_000
+    backfill(spark, flow, begin + 60_000_000, begin + 120_000_000, then=True)
+    assert _rows(flow) == before
+    proven(flow)
+    with pytest.raises(HistoryGone, match="upkeep removed older ones"):
+        backfill(spark, flow, begin, begin + 120_000_000, then=True)
 
 
 def _minutes(flow: Flow) -> list[tuple[Any, ...]]:

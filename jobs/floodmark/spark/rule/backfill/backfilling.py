@@ -68,7 +68,7 @@ class Recomputed:
 
     sinks: the address of each, by the ledger's name. rows: by that name, what each of them and each state table gets.
     replaced: likewise, the rows of the table that these replace; a sink without any is merged into by its key. held:
-    frames that are persisted until `release`.
+    frames that are persisted until `release`. ranges: of the sources, which a retry reads again.
     """
 
     session: SparkSession
@@ -78,6 +78,7 @@ class Recomputed:
     rows: Mapping[str, DataFrame]
     replaced: Mapping[str, Part]
     held: Sequence[DataFrame]
+    ranges: Sequence[tuple[Entry, Entry]]
 
     def release(self) -> None:
         for rows in self.held:
@@ -144,7 +145,7 @@ def computed(
         then=of.then,
     )
     replaced = _spans(plan, intent, sinks)
-    return Recomputed(session, plan, intent, sinks, found, replaced, [*past.held, rows, *state.values()])
+    return Recomputed(session, plan, intent, sinks, found, replaced, [*past.held, rows, *state.values()], past.ranges)
 
 
 def intended(
@@ -229,7 +230,8 @@ def replace_interval(done: Recomputed, home: Home, ledger: Ledger) -> BackfillRe
         head = _announce(ledger, rule, intent)
     else:  # upkeep may have removed since what a retry would have to read again
         check_sources(done.plan.rule, home, head)
-        check_kept(done.plan.rule, home, Entry.parse(head.begun_with.entry), Entry.parse(intent.entry))
+        for one in done.ranges:
+            check_kept(done.plan.rule, home, *one)
     attempt = Attempt(head.epoch, max(1, head.attempt), intent.digest, intent.number)
     aimed = _aimed(done, home, ledger.id, head)
     prepared = side_by_side(partial(sites.prepare, Work(site, done.rows[site.name]), attempt) for site in aimed)

@@ -99,7 +99,7 @@ def _computed(
     )
     replaced = {name: OfKeys(kept) for name in state}
     held = [*past.held, touched, kept, *keys.values(), *own.held, *rows.values(), *found.values()]
-    return Recomputed(session, plan, intent, sinks, found | state, replaced, held)
+    return Recomputed(session, plan, intent, sinks, found | state, replaced, held, past.ranges)
 
 
 @dataclass(frozen=True)

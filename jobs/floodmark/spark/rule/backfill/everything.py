@@ -105,7 +105,7 @@ def computed(
         then=of.then,
     )
     held = [*past.held, rows, *state.values(), *([folded.held] if folded.held is not None else [])]
-    return Recomputed(session, plan, intent, sinks, each, dict.fromkeys(each, Everything()), held)
+    return Recomputed(session, plan, intent, sinks, each, dict.fromkeys(each, Everything()), held, past.ranges)
 
 
 def _refuse_rejected(plan: Plan, folded: Folded) -> None:

@@ -74,7 +74,7 @@ class PastRows:
     """The rows that a generation's epochs up to the head's have read, in the rule's frame, as the sources hold them.
 
     given: the plan of the rule. corrected: for a correction. replaying: for a replay, which also reads dead rows that
-    left by a commit that was passed over. held: frames that are persisted.
+    left by a commit that was passed over. held: frames that are persisted. ranges: of the sources, as they were read.
     """
 
     session: SparkSession
@@ -84,6 +84,7 @@ class PastRows:
     corrected: bool = False
     replaying: bool = False
     held: list[DataFrame] = field(default_factory=list)
+    ranges: list[tuple[Entry, Entry]] = field(default_factory=list)
 
     @property
     def rewritten(self) -> bool:
@@ -112,6 +113,7 @@ class PastRows:
 
     def _reread(self, begun: Entry, end: Entry) -> DataFrame:
         check_kept(self.plan.rule, self.home, begun, end)
+        self.ranges.append((begun, end))
         return reread(self.session, self.plan, self.home, begun, end)
 
     def in_span(self, span: Restated, epochs: SameVersions | None = None) -> DataFrame:
