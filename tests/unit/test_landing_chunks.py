@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from support.flow import SCHEMA, STATELESS, Flow, event, rows_of
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
+from floodmark.cli.runs.progress import landed_line
 from floodmark.connectors.backlog import landings
 from floodmark.connectors.columns import named, needed
 from floodmark.connectors.delta import landed
@@ -595,10 +597,11 @@ def test_without_rows_a_landing_gains_only_columns_that_the_rule_reads(
         ("SELECT n, w FROM events", "has the name, be it for an alias"),
         ("SELECT n, at AS w FROM events", "has the name, be it for an alias"),
         ("SELECT n FROM events", None),
-        ("SELECT * FROM events", "reads every column"),
+        ("SELECT * FROM events", None),
+        ("SELECT *, n AS w FROM events", "has the name, be it for an alias"),
     ],
 )
-def test_a_column_without_values_may_be_missing_unless_the_rule_reads_it(
+def test_a_column_without_values_may_be_missing_unless_the_rule_has_its_name(
     place: Path, monkeypatch: pytest.MonkeyPatch, sql: str, why: str | None
 ) -> None:
     flow = reading(place, 3, landing=True)
@@ -611,7 +614,41 @@ def test_a_column_without_values_may_be_missing_unless_the_rule_reads_it(
     monkeypatch.setattr(landing, "_has_values", lambda *_: False)
     problem = rf"w: landed as NULL, found none, and the rule {why}.*Restore these"
     with pytest.raises(WrongColumn, match=problem) if why else nullcontext():
-        landing._check_fits(None, flow.rule(), "events", source, there.add("w", "integer"), here)  # type: ignore[arg-type]
+        found = landing._check_fits(None, flow.rule(), "events", source, there.add("w", "integer"), here)  # type: ignore[arg-type]
+        assert found == (("w",) if "*" in sql else ())  # which the report of the copy names
+    monkeypatch.setattr(landing, "_has_values", lambda *_: True)
+    with pytest.raises(WrongColumn, match=r"w: landed, found none\)"):
+        landing._check_fits(None, flow.rule(), "events", source, there, here)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_a_column_without_values_may_be_missing_unless_the_class_has_its_name(
+    monkeypatch: pytest.MonkeyPatch, said: bool
+) -> None:
+    text = "def process(self, row, ctx):\n    yield {'n': row['" + ("W" if said else "n") + "']}\n"
+    stream = SimpleNamespace(where=None, event_time=None, expect={})
+    query = SimpleNamespace(star=True, identifiers=frozenset())
+    rule: Any = SimpleNamespace(streams={"events": stream}, query=query, process=SimpleNamespace(source=text))
+    monkeypatch.setattr(landing, "_has_values", lambda *_: False)
+    here, there = StructType().add("n", "long"), StructType().add("n", "long").add("w", "integer")
+    source: Any = SimpleNamespace(address="/no/table")
+    with pytest.raises(WrongColumn, match="w: landed as NULL, found none, and the class") if said else nullcontext():
+        assert landing._check_fits(None, rule, "events", source, there, here) == ("w",)  # type: ignore[arg-type]
+
+
+def test_a_copy_tells_which_columns_are_null_in_its_rows(once: Once, monkeypatch: pytest.MonkeyPatch) -> None:
+    once.create()
+    for name in ("layouts", "F", "cores", "_gain"):
+        monkeypatch.setattr(landing, name, mock.MagicMock())
+    monkeypatch.setattr(landing, "_check_fits", lambda *_: ("w", "x"))
+    copying = landing._Copying(None, SimpleNamespace(), "events", once.source)  # type: ignore[arg-type]
+    copying._inner = mock.MagicMock()
+    copying._rows("1", "2")
+    assert copying._lacking == ("w", "x")
+    told = landing.LandedReport("counted", "events", 1, 3, "version 1", 0.5, ("w", "x"))
+    end = "; NULL in these rows, because the source has no such column: w, x"
+    assert landed_line(told) == f"counted: 3 rows of events landed, up to version 1, 0.5 s{end}"
+    assert landed_line(dataclasses.replace(told, lacking=())).endswith("0.5 s")
 
 
 @pytest.mark.parametrize(("process", "which"), [(None, named), ("a class", needed)])

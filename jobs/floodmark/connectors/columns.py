@@ -53,6 +53,12 @@ def with_checked_columns(rule: Rule, name: str, wanted: Collection[str], found: 
     return [column for column in found if column.lower() in words]
 
 
+def spoken_of(rule: Rule, name: str, found: Mapping[str, str]) -> list[str]:
+    """Those of a stream's columns whose name the rule's text has: its SQL, its class's module, or an expectation."""
+    text = rule.process.source if rule.process else None
+    return with_checked_columns(rule, name, {*named(rule, name, found), *_words(text)}, found)
+
+
 def _words(text: str | None) -> set[str]:
     quoted = (name.replace("``", "`") for name in re.findall(r"`((?:[^`]|``)+)`", text or ""))
     return {word.lower() for word in (*re.findall(r"\w+", text or ""), *quoted)}

@@ -84,7 +84,9 @@ def epoch_line(epoch: EpochReport, zoned: bool) -> str:
 
 def landed_line(copy: LandedReport) -> str:
     """One committed copy of rows into a landing in one line."""
-    return f"{copy.rule}: {copy.rows} rows of {copy.stream} landed, up to {copy.upto}, {copy.seconds:.1f} s"
+    lacking = f"; NULL in these rows, because the source has no such column: {', '.join(copy.lacking)}"
+    more = lacking if copy.lacking else ""
+    return f"{copy.rule}: {copy.rows} rows of {copy.stream} landed, up to {copy.upto}, {copy.seconds:.1f} s{more}"
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
-from floodmark.connectors.columns import named, needed, with_checked_columns
+from floodmark.connectors.columns import named, needed, spoken_of, with_checked_columns
 from floodmark.connectors.delta.landed import KIND, START, Landed
 from floodmark.connectors.planning.epochends import steps
 from floodmark.connectors.ports.registry import sources
@@ -48,7 +48,8 @@ Which = Callable[[Rule, str, Mapping[str, str]], list[str]]  # columns of a stre
 @dataclass(frozen=True)
 class LandedReport:
     """A committed copy of a stream's rows: its number in the landing, and how many rows. `upto`: where it ends in the
-    source, for people."""
+    source, for people. `lacking`: columns that are NULL in its rows for a rule that reads every column, because the
+    source has them no more."""
 
     rule: str
     stream: str
@@ -56,6 +57,7 @@ class LandedReport:
     rows: int
     upto: str
     seconds: float
+    lacking: tuple[str, ...] = ()
 
 
 def prepare(session: SparkSession, rule: Rule, home: Home, ledger: str) -> None:
@@ -105,17 +107,21 @@ def _read(rule: Rule, name: str, source: Source, session: SparkSession, which: W
 
 def _check_fits(
     session: SparkSession, rule: Rule, name: str, source: Landed, there: StructType, wanted: StructType
-) -> None:
-    """A column that the source has no more may be missing only if no landed row has a value there and the rule does not
-    read it: its rows would have NULL from now on, whatever the records have."""
+) -> tuple[str, ...]:
+    """A column that the source has no more may be missing only if no landed row has a value there and the rule's text
+    does not have its name: its rows have NULL from now on, whatever the records have.
+
+    Returns the missing columns that the rule reads all the same, because it reads every column.
+    """
     given = {one.lower() for one in wanted.names}
     wrong = [f"{path}: landed as {known}, found {now}" for path, known, now in wrong_types(there, wanted)]
     lacking = [one for one in there.names if one.lower() not in given and one != MALFORMED]
+    types = {one.name: one.dataType.simpleString() for one in there}
     if lacking:
-        types = {one.name: one.dataType.simpleString() for one in there}
-        read = with_checked_columns(rule, name, needed(rule, name, types), types)
+        read = spoken_of(rule, name, types)
         valued = {one for one in lacking if _has_values(session, source.address, one)}
-        as_null = f"landed as NULL, found none, and {_why_read(rule)}"
+        text = "the rule has the name, be it for an alias or another table's column"
+        as_null = f"landed as NULL, found none, and {text if rule.process is None else 'the class has the name'}"
         found = {one: "landed, found none" if one in valued else as_null for one in lacking}
         wrong += [f"{one}: {said}" for one, said in found.items() if one in valued or one in read]
     if wrong:
@@ -128,13 +134,7 @@ def _check_fits(
                 "the home, and start over with `floodmark reset`",
             )
         )
-
-
-def _why_read(rule: Rule) -> str:
-    """Why a column counts as read."""
-    if rule.query.star:
-        return "the rule reads every column"
-    return "the rule has the name, be it for an alias or another table's column"
+    return tuple(one for one in lacking if one in needed(rule, name, types))
 
 
 def _has_values(session: SparkSession, address: str, column: str) -> bool:
@@ -171,7 +171,7 @@ class _Copying:
     def __init__(self, session: SparkSession, rule: Rule, name: str, source: Landed):
         self._session, self._rule, self._name = session, rule, name
         self._source, self._inner, self._address = source, source.inner, source.address
-        self._app = source.app
+        self._app, self._lacking = source.app, tuple[str, ...]()
 
     def copies(self) -> Iterator[LandedReport]:
         newest = self._source.newest()
@@ -208,7 +208,8 @@ class _Copying:
         reach(self._rule.rule, "landing.after", number)
         self._inner.landed(end)
         upto = self._inner.describe(end)
-        return LandedReport(self._rule.rule, self._name, number, rows, upto, time.monotonic() - begun)
+        seconds = time.monotonic() - begun
+        return LandedReport(self._rule.rule, self._name, number, rows, upto, seconds, self._lacking)
 
     def _write(self, at: Appending, frame: DataFrame) -> int:
         """Write the rows, and count malformed ones in the same pass, if the rule stops on them.
@@ -241,7 +242,7 @@ class _Copying:
         with self._source.of_source(), unrecorded():
             frame = self._inner.frame(self._session, since, end)
         landed = layouts.schema_of(self._address)
-        _check_fits(self._session, self._rule, self._name, self._source, landed, frame.schema)
+        self._lacking = _check_fits(self._session, self._rule, self._name, self._source, landed, frame.schema)
         columns = _gain(self._session, self._address, landed, frame.schema)
         there = {name.lower() for name in frame.columns}
         found = {
