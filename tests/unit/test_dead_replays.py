@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from support.byhand import begun, commit, intent, set_apart
@@ -18,7 +19,8 @@ from floodmark.core.lifecycle.replays import check_not_spent, late_way, replay_o
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Counts, Lost, Replay
-from floodmark.errors import Refused
+from floodmark.errors import InputFault, Refused
+from floodmark.spark.read.batch import FAILED, UNREAD, Batch
 
 COLUMNS = ("at", "k", "v", "n", "_epoch", "_stream", "_reason", "_source")
 
@@ -136,3 +138,16 @@ def test_late_rows_that_a_class_would_never_get_are_not_replayed(
         with pytest.raises(Refused, match=said):
             check_not_spent(rule, known, counts)
     assert bool(late_way(rule, late)) == ("need `--set`" in late_way(rule, late)) == (process is not None and late > 0)
+
+
+@pytest.mark.parametrize("kind", [UNREAD, FAILED])
+@pytest.mark.parametrize("again", [True, False])
+def test_what_stops_a_backfill_advises_nothing_that_it_ignores(tmp_path: Path, kind: int, again: bool) -> None:
+    batch, frame = object.__new__(Batch), mock.MagicMock()
+    found = mock.MagicMock(asDict=lambda: {"_reason": "wrong", "n": 1}, __getitem__=lambda *_: "wrong")
+    frame.where.return_value.withColumn.return_value.selectExpr.return_value.head.return_value = found
+    own: Any = {"_reason": lambda _: None, "_own": lambda _: []}
+    vars(batch).update(_rule=Flow(tmp_path).rule(), _again=again, _failed={"events": {kind: 2}}, _frame=frame, **own)
+    said = r"Nothing was replaced\. .*epochs have" if again else "Nothing of the epoch was written.*`on_error: dead`$"
+    with pytest.raises(InputFault, match=f"(?i)rule counted, stream events: wrong.*{said}"):
+        batch._refuse_failed()

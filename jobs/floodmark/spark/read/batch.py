@@ -68,10 +68,13 @@ def latest_times(rule: Rule, shape: Shape, clock_ms: int) -> dict[str, int]:
 
 
 class Batch:
-    """One epoch's rows, sorted. `counts`, `maxima` and `digests` come from one pass; the frames are lazy."""
+    """One epoch's rows, sorted. `counts`, `maxima` and `digests` come from one pass; the frames are lazy.
 
-    def __init__(self, frame: DataFrame, rule: Rule, shape: Shape, limits: Limits):
-        self._rule, self.shape, self._limits = rule, shape, limits
+    again: epochs have read the rows, so none of them can die any more, whatever the rule's `on_error`.
+    """
+
+    def __init__(self, frame: DataFrame, rule: Rule, shape: Shape, limits: Limits, again: bool = False):
+        self._rule, self.shape, self._limits, self._again = rule, shape, limits, again
         self._frame = frame.withColumn("_kind", F.expr(self._kind()))
         self.counts: dict[str, Counts] = {}
         self.maxima: dict[str, int | None] = {}
@@ -186,8 +189,9 @@ class Batch:
                 row = found.withColumn("_reason", self._reason(name)).selectExpr(*self._own(name), "_reason").head()
                 assert row is not None
                 if kind == UNREAD:
-                    raise unread(self._rule, name, counts[kind], row["_reason"])
-                raise InputFault(_failing(self._rule.rule, name, counts[kind], row.asDict()))
+                    fault = unread_again if self._again else unread
+                    raise fault(self._rule, name, counts[kind], row["_reason"])
+                raise InputFault(_failing(self._rule.rule, name, counts[kind], row.asDict(), self._again))
 
     def earliest(self) -> int | None:
         """The smallest event time of a folded row, in microseconds; computed in a separate pass."""
@@ -260,7 +264,6 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
 
 def unread(rule: Rule, stream: str, rows: int, reason: str, lands: bool = False) -> InputFault:
     """For records that could not be read. `lands`: they are not landed yet, so they may still be read otherwise."""
-    others = "" if rows == 1 else f" ({rows} such records)"
     ways = "Correct the `schema` of the stream, or quarantine such records with `on_error: dead`"
     if rule.streams[stream].landing and not lands:
         ways = (
@@ -268,15 +271,31 @@ def unread(rule: Rule, stream: str, rows: int, reason: str, lands: bool = False)
             "stream, move the folder of its landing out of the home, and start over with `floodmark reset`"
         )
     nothing = "Nothing of this copy was landed" if lands else "Nothing of the epoch was written"
-    return InputFault(f"rule {rule.rule}, stream {stream}: {reason}{others}. {nothing}. {ways}")
+    return InputFault(f"rule {rule.rule}, stream {stream}: {reason}{_others(rows)}. {nothing}. {ways}")
 
 
-def _failing(rule: str, stream: str, rows: int, row: dict[str, Any]) -> str:
+def unread_again(rule: Rule, stream: str, rows: int, reason: str) -> InputFault:
+    """For records that cannot be read now, and that epochs have folded."""
+    return InputFault(
+        f"rule {rule.rule}, stream {stream}: {reason}{_others(rows)}. Nothing was replaced. Epochs have folded such "
+        "records as rows, so a backfill or correction cannot quarantine them, whatever `on_error` says. Start over "
+        f"with `floodmark reset {rule.rule}`, which reads them as the schema is now; `floodmark correct {rule.rule} "
+        "--skip` gives up a correction"
+    )
+
+
+def _others(rows: int) -> str:
+    return "" if rows == 1 else f" ({rows} such records)"
+
+
+def _failing(rule: str, stream: str, rows: int, row: dict[str, Any], again: bool = False) -> str:
     reason = row.pop("_reason")
     shown = ", ".join(f"{name} = {value!r}" for name, value in row.items())
     shown = shown if len(shown) <= ROW else f"{shown[: ROW - 3]}..."
-    return (
-        f"rule {rule}, stream {stream}: {reason}, for {rows} {'row' if rows == 1 else 'rows'}; one of them: {shown}. "
-        "Nothing of the epoch was written. Use try_cast, try_divide or a `where` that excludes such rows, or "
-        "quarantine them with `on_error: dead`"
-    )
+    found = f"rule {rule}, stream {stream}: {reason}, for {rows} {'row' if rows == 1 else 'rows'}; one of them: {shown}"
+    ways = "Use try_cast, try_divide or a `where` that excludes such rows"
+    if again:
+        return (
+            f"{found}. Nothing was replaced. {ways}: epochs have read them, so `on_error: dead` cannot quarantine them"
+        )
+    return f"{found}. Nothing of the epoch was written. {ways}, or quarantine them with `on_error: dead`"

@@ -244,7 +244,7 @@ def _living(plan: Plan, rows: DataFrame, dead: Sequence[Removed], rewritten: boo
     rule = plan.rule.model_copy(update={"on_error": "fail"})
     strict = {name: one.strict() for name, one in plan.fold.shape.expectations.items()}
     limits = Limits(None, dict.fromkeys(plan.rule.streams, NO_LIMIT))
-    batch = Batch(rows, rule, dataclasses.replace(plan.fold.shape, expectations=strict), limits)
+    batch = Batch(rows, rule, dataclasses.replace(plan.fold.shape, expectations=strict), limits, again=True)
     return batch, {name: _with_dead(counts, gone[name]) for name, counts in batch.counts.items()}
 
 
