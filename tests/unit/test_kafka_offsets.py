@@ -120,3 +120,11 @@ def test_an_end_before_what_was_read_reads_nothing_again() -> None:
         assert ranges(read, after_it) == {}
         assert ranges(after_it, at((5, 10), (0, 6))) == {("t", 0): Range(9, 10), ("t", 1): Range(4, 6)}
     assert shortened(read, at((5, 7), (0, 4))) == {("t", 0): 7}, "a run that begins says so"
+
+
+def test_a_topic_keeps_its_id_beside_a_broker_that_gives_none() -> None:
+    """As during an upgrade of the brokers, one by one."""
+    without = continued(at((0, 3), known="1"), at((0, 5), known=NO_ID))
+    assert without == at((0, 5), known="1")
+    assert recreated(without, at((0, 9), known="2")) == ["t"]
+    assert continued(at((0, 3), known=NO_ID), at((0, 5), known="1")) == at((0, 5), known="1")

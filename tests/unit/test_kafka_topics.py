@@ -12,6 +12,7 @@ from floodmark.cli.commands import validate
 from floodmark.connectors import preflight
 from floodmark.connectors.backlog import news
 from floodmark.connectors.relay import relaying
+from floodmark.connectors.sources.kafka import source as kafka_source
 from floodmark.connectors.sources.kafka.offsets import NO_ID, Ends, KafkaOffset, Topic
 from floodmark.connectors.sources.kafka.source import KafkaSource
 from floodmark.core.rules.model import Stream
@@ -69,6 +70,19 @@ def test_a_look_says_so_although_the_end_is_not_known(monkeypatch: pytest.Monkey
     for other in (None, sealed):
         with pytest.raises(NotThereYet):
             news._ends({"events": source}, news._lines(rule, other), other)
+
+
+@pytest.mark.parametrize("older", [1, 100])
+def test_an_older_end_is_asked_for_again_before_a_run_stops(monkeypatch: pytest.MonkeyPatch, older: int) -> None:
+    source, read = source_of(monkeypatch, ["a"], topic="a"), offset("a")
+    answers = iter([read.moved({("a", 0): 2})] * older + [read])
+    monkeypatch.setattr(source._brokers, "topics", lambda *_: next(answers))
+    now = iter(range(100))
+    monkeypatch.setattr(kafka_source, "time", SimpleNamespace(monotonic=lambda: next(now), sleep=lambda _: None))
+    if older == 1:
+        return source.check_identity(read.line(), None)
+    with pytest.raises(HistoryGone, match="it was read up to offset 3, and now ends at 2"):
+        source.check_identity(read.line(), None)
 
 
 @pytest.mark.parametrize(("cluster", "known"), [("c", "2"), ("d", "1")])

@@ -43,12 +43,12 @@ class Topic:
 
     def met_as(self, known: Topic) -> Topic:
         """The same, with the first records that there were when its partitions were met, and no end before what was
-        read. A partition that cannot be seen stays where it was read."""
+        read. A partition that cannot be seen stays where it was read, and a topic keeps the id that it is known by."""
         ends = {**known.partitions}
         for number, one in self.partitions.items():
             met = known.partitions.get(number, one)
             ends[number] = Ends(met.first, max(met.next, one.next))
-        return Topic(self.id, ends)
+        return Topic(known.id if self.id == NO_ID else self.id, ends)
 
 
 @dataclass(frozen=True)

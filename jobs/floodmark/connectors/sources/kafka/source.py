@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from floodmark.core.rules.rule import EpochLimits
 
 BYTES = 100  # of a record, as a guess: it decides only how a small run starts
+SETTLES = 5.0  # seconds for which a broker may answer older ends, after it became the leader of a partition
 RESET = "start over with `floodmark reset`"
 
 
@@ -181,6 +183,10 @@ class KafkaSource(Stepped):
             if not gone:
                 raise
             return f"{_not_there(gone)} (before a reset, make one of that name)"
+        until = time.monotonic() + SETTLES
+        while shortened(read, now) and self._others(read, now) is None and time.monotonic() < until:
+            time.sleep(0.5)
+            now = self._now(committed=False)
         others = self._others(read, now)
         if others is not None:
             return others
