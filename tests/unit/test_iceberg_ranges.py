@@ -79,6 +79,18 @@ def test_rows_of_a_compaction_are_not_counted(house: Icehouse) -> None:
     assert source.after(begin, source.end(), EpochLimits(max_rows=2)) == source.end()
 
 
+def test_a_first_read_counts_all_rows_of_the_first_snapshot_that_is_left(house: Icehouse) -> None:
+    for n in range(3):
+        house.add("t", [event(n, n=n)])
+    compact(house.table("t"))
+    house.expire("t")
+    source = IcebergSource("s", STREAM)
+    left = source.end()
+    assert source.backlog(source.start()).facts == {"snapshots": 1, "rows": 3}
+    house.add("t", [event(3, n=3)])
+    assert source.after(source.start(), source.end(), EpochLimits(max_rows=3)) == left
+
+
 def _delete(table: Table) -> None:
     table.delete(EqualTo(term="n", value=2))
 

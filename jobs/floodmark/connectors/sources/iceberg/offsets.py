@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 
 APPEND, SAME = "append", "replace"  # snapshots that add rows, and that have the same rows in other files
@@ -33,7 +33,10 @@ class At:
 
 @dataclass(frozen=True)
 class Step:
-    """A snapshot. parent: None of the first one; at: milliseconds since 1970; rows: those to read that it added."""
+    """A snapshot. parent: None of the first one; at: milliseconds since 1970; rows: those to read that it added.
+
+    whole: all rows of the table then; None: not known.
+    """
 
     snapshot: int
     parent: int | None
@@ -41,6 +44,7 @@ class Step:
     at: int
     operation: str
     rows: int
+    whole: int | None = None
 
     @property
     def words(self) -> str:
@@ -104,6 +108,9 @@ def _appended(found: Sequence[Step], whole: bool = False) -> list[Step]:
             f"expected a table to which rows are only appended, found {rewritten.words}, which removed or changed "
             "rows. Start over with `floodmark reset`"
         )
+    if whole and found:
+        oldest = found[-1]
+        found = [*found[:-1], oldest if oldest.whole is None else replace(oldest, rows=oldest.whole)]
     return list(reversed(found))
 
 

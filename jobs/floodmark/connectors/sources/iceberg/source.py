@@ -220,4 +220,6 @@ def _step(one: Snapshot) -> Step:
     said = one.summary
     operation = "unknown" if said is None else said.operation.value
     rows = 0 if said is None or operation == SAME else int(said["added-records"] or 0)
-    return Step(one.snapshot_id, one.parent_snapshot_id, one.sequence_number or 0, one.timestamp_ms, operation, rows)
+    whole, number = None if said is None else said["total-records"], one.sequence_number or 0
+    known = None if whole is None else int(whole)
+    return Step(one.snapshot_id, one.parent_snapshot_id, number, one.timestamp_ms, operation, rows, known)
