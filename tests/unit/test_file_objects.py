@@ -75,7 +75,7 @@ def names(store: ObjectStore, **wanted: Any) -> list[str]:
 
 
 def unmarked(store: ObjectStore, **wanted: Any) -> int:
-    return ObjectFolder("stream s", LAKE, store).files(Wanted(**wanted)).unmarked
+    return len(ObjectFolder("stream s", LAKE, store).files(Wanted(**wanted)).waiting)
 
 
 def test_the_wanted_objects_are_listed(store: ObjectStore) -> None:

@@ -33,7 +33,15 @@ from floodmark.connectors.sources.files.folder import Content, File, Listing, Lo
 from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
 from floodmark.connectors.sources.files.options import WrittenFiles
 from floodmark.connectors.sources.files.source import FilesSource
-from floodmark.connectors.sources.files.unread import extended, is_settled, once, renewed, unread, within
+from floodmark.connectors.sources.files.unread import (
+    extended,
+    is_settled,
+    long_waiting,
+    once,
+    renewed,
+    unread,
+    within,
+)
 from floodmark.core.relay.manifests import MANIFESTS, Manifest, manifest_name
 from floodmark.core.relay.positions import Position
 from floodmark.core.rules.rule import EpochLimits, Stream
@@ -90,7 +98,7 @@ def test_a_file_is_read_by_one_path_whatever_links_lead_to_it(
     read: dict[str, int], is_own: bool, found: list[str]
 ) -> None:
     """`read`: inodes."""
-    listing = Listing([file("a", id=1), file("b", id=1), file("c", id=3)], 0, (Twins(("a", "b"), is_own),))
+    listing = Listing([file("a", id=1), file("b", id=1), file("c", id=3)], [], (Twins(("a", "b"), is_own),))
     assert [one.path for one in once(listing, [listed(path, id=id) for path, id in read.items()])] == found
 
 
@@ -360,6 +368,46 @@ def test_a_marker_above_counts_for_files_that_are_no_newer(tmp_path: Path) -> No
     assert dropped.read() == []
     os.utime(marker, ns=(0, path.stat().st_mtime_ns))
     assert dropped.read() == ["day=3/c.json"]
+
+
+def test_a_read_file_that_becomes_newer_than_its_marker_is_still_compared(tmp_path: Path) -> None:
+    dropped = Dropped(tmp_path, done="_SUCCESS", recursive=True)
+    dropped.begin()
+    path = dropped.drop("day=1/a.json")
+    marker = dropped.drop("_SUCCESS", "")
+    os.utime(marker, ns=(0, path.stat().st_mtime_ns))
+    assert dropped.read() == ["day=1/a.json"]
+    os.utime(path, ns=(0, marker.stat().st_mtime_ns + SECOND))
+    assert dropped.read() == []
+    assert dropped.source.backlog(dropped.at).text == "nothing new"
+    path.write_text("another")
+    os.utime(path, ns=(0, marker.stat().st_mtime_ns + SECOND))
+    assert dropped.source.is_another(dropped.at)
+    with pytest.raises(HistoryGone, match=r"day=1/a\.json was changed after it was read"):
+        dropped.read()
+
+
+def test_files_that_wait_for_a_marker_for_long_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as those of a load that was copied with its marker first."""
+    dropped = Dropped(tmp_path, done="_SUCCESS", recursive=True)
+    dropped.begin()
+    marker = dropped.drop("_SUCCESS", "")
+    for name in ("day=1/a.json", "day=2/b.json"):
+        os.utime(dropped.drop(name), ns=(0, marker.stat().st_mtime_ns + SECOND))
+    assert dropped.source.notices(dropped.at) == ()
+    now = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now + 3_700 * SECOND)
+    (said,) = dropped.source.notices(dropped.at)
+    assert re.match(r"stream events: day=1/a\.json of \S+ and 1 more waited for more than an hour for _SUCCESS", said)
+    os.utime(marker, ns=(0, marker.stat().st_mtime_ns + 2 * SECOND))
+    assert dropped.source.notices(dropped.at) == ()
+    assert sorted(dropped.read()) == ["day=1/a.json", "day=2/b.json"]
+
+
+@pytest.mark.parametrize(("age", "found"), [(3_600 * SECOND - 1, []), (3_600 * SECOND, ["a", "b"])])
+def test_a_file_has_waited_for_long_after_an_hour_by_both_times(age: int, found: list[str]) -> None:
+    files = [file("b", modified=0, changed=0), file("c", changed=age), file("a", modified=0, changed=0)]
+    assert [one.path for one in long_waiting(files, age)] == found
 
 
 def test_a_marker_is_none_of_the_files_that_it_tells_of(tmp_path: Path) -> None:
@@ -895,6 +943,16 @@ def test_two_links_to_a_folder_outside_are_read_as_one_and_the_newest_may_lead_o
         for name in (day, "latest"):
             (dropped.root / name).symlink_to(tmp_path / day)
         assert dropped.read() == [f"{day}/a.json"]
+
+
+def test_of_two_links_to_a_file_outside_the_one_with_its_name_is_read(dropped: Dropped, tmp_path: Path) -> None:
+    """The other one is likely to lead on."""
+    for name in ("orders-1.json", "orders-2.json"):
+        (tmp_path / name).write_text(f'{{"k": "{name}"}}\n')
+        (dropped.root / "latest.json").unlink(missing_ok=True)
+        for link in (name, "latest.json"):
+            (dropped.root / link).symlink_to(tmp_path / name)
+        assert dropped.read() == [name]
 
 
 def test_a_link_does_not_make_its_file_complete(tmp_path: Path) -> None:

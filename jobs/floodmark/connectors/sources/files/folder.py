@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from hashlib import file_digest
+from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -89,10 +90,10 @@ class Twins:
 
 @dataclass(frozen=True)
 class Listing:
-    """The complete files of a folder, in no order. `unmarked`: how many others wait for their marker."""
+    """The complete files of a folder, in no order. `waiting`: others, which wait for their marker."""
 
     files: list[File]
-    unmarked: int
+    waiting: list[File]
     twins: tuple[Twins, ...] = ()
 
 
@@ -154,7 +155,8 @@ class LocalFolder:
         twins = (
             Twins(tuple(one.file.path for one in group), group[0].is_own) for group in complete if _is_linked(group)
         )
-        return Listing([one.file for group in complete for one in group], len(places) - len(complete), tuple(twins))
+        waiting = [min(group, key=_plainest).file for group in places.values() if not _complete(group)]
+        return Listing([one.file for group in complete for one in group], waiting, tuple(twins))
 
     def _below(self, folder: str, real: str, wanted: Wanted, above: int = UNMARKED) -> Iterator[_Found]:
         """`real`: the place of the folder. `above`: see `Wanted.is_complete`."""
@@ -229,8 +231,15 @@ def check_name(what: str, path: str) -> None:
 
 def _complete(group: list[_Found]) -> list[_Found]:
     """Those paths of a file that may be read, the plainest first."""
-    found = sorted(group, key=lambda one: (not one.is_own, one.is_link, one.file.path))
+    found = sorted(group, key=_plainest)
     return [one for one in found if one.is_complete] if found[0].is_complete or not found[0].is_own else []
+
+
+def _plainest(one: _Found) -> tuple[bool, bool, int, str]:
+    """A path whose names are those of the place lasts, while a link such as `latest` will lead elsewhere."""
+    names = zip(reversed(one.file.path.split("/")), reversed(one.place.split("/")), strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], names))
+    return not one.is_own, one.is_link, -same, one.file.path
 
 
 def _is_linked(group: list[_Found]) -> bool:

@@ -68,7 +68,7 @@ class ObjectFolder:
             if wanted.is_wanted(name) and not any(map(is_hidden, one["path"].split("/"))) and self._is_file(one)
         ]
         complete = [self._file(one) for one, is_complete in found if is_complete]
-        return Listing(complete, len(found) - len(complete))
+        return Listing(complete, [_described(one) for one, is_complete in found if not is_complete])
 
     def _is_file(self, found: ObjectMeta) -> bool:
         """Whether it is no marker of a folder: an empty object whose key ends with `/`, which the client leaves out."""
@@ -90,8 +90,7 @@ class ObjectFolder:
                 f"{self._what}: expected an ETag of each object, found none of {path} at {self.address}: without it "
                 "nothing tells whether an object was changed. Use a store that has ETags"
             )
-        at = _modified(found)
-        return File(path, found["size"], at, at, tag.strip('"'))
+        return _described(found)
 
     def present(self, paths: Iterable[str]) -> dict[str, File]:
         wanted = set(paths)
@@ -130,6 +129,11 @@ class ObjectFolder:
         if found is None:
             raise FileNotFoundError(path)
         return found.size
+
+
+def _described(found: ObjectMeta) -> File:
+    at = _modified(found)
+    return File(found["path"], found["size"], at, at, (found["e_tag"] or "").strip('"'))
 
 
 def _modified(found: ObjectMeta) -> int:

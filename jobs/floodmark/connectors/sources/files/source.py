@@ -16,7 +16,18 @@ from floodmark.connectors.sources.files.folder import File, Folder, Listing, Loc
 from floodmark.connectors.sources.files.journal import Journal, Listed, Offset
 from floodmark.connectors.sources.files.jsonlines import has_lone_objects
 from floodmark.connectors.sources.files.options import WrittenFiles
-from floodmark.connectors.sources.files.unread import changed, extended, is_settled, once, renewed, unread, within
+from floodmark.connectors.sources.files.unread import (
+    changed,
+    extended,
+    is_settled,
+    late_text,
+    long_waiting,
+    once,
+    renewed,
+    unmarked,
+    unread,
+    within,
+)
 from floodmark.core.application.sparkconf import AVRO_JARS, check_jars
 from floodmark.core.text.addresses import is_object, location
 from floodmark.core.text.ddl import delta_name
@@ -86,15 +97,13 @@ class FilesSource(Stepped):
         if file is None:
             raise NotThereYet(
                 f"{self._what}: expected a file at {self.address} to find the columns in, found none{self._pattern}"
-                f"{_unsettled(len(self._listing.files))}{self._unmarked_text}. "
+                f"{_unsettled(len(self._listing.files))}{self._waiting_text(self._listing.waiting)}. "
                 "Write one first, or declare the columns with `schema`; a retry checks again"
             )
         return schemas.columns_in(self._what, self._said, self._folder.content(file.path))
 
-    @property
-    def _unmarked_text(self) -> str:
-        count = self._listing.unmarked
-        return f" ({_files(count)} without {self._said.done} yet)" if count else ""
+    def _waiting_text(self, files: Sequence[File]) -> str:
+        return f" ({_files(len(files))} without {self._said.done} yet)" if files else ""
 
     @property
     def _pattern(self) -> str:
@@ -183,9 +192,17 @@ class FilesSource(Stepped):
         now, settle = time.time_ns(), self._settle
         unsettled = sum(not is_settled(one, now, settle) for one in self._listing.files)
         text = f"{_files(len(new))}, {size:,} bytes" if new else "nothing new"
-        text += _unsettled(unsettled) + self._unmarked_text
-        facts = {"files": len(new), "bytes": size, "unsettled": unsettled + self._listing.unmarked, "read": at.count}
+        waits = self._unmarked(since)
+        text += _unsettled(unsettled) + self._waiting_text(waits)
+        facts = {"files": len(new), "bytes": size, "unsettled": unsettled + len(waits), "read": at.count}
         return Backlog(len(new), "files", text, facts)
+
+    def notices(self, since: str) -> tuple[str, ...]:
+        found = long_waiting(self._unmarked(since), time.time_ns())
+        return (f"{self._what}: {late_text(found, self._said.done)}",) if found else ()
+
+    def _unmarked(self, since: str) -> list[File]:
+        return unmarked(self._listing.waiting, self._read(Offset.parse(since)))
 
     def waiting(self, since: str | None) -> int:
         read = () if since is None else self._read(Offset.parse(since))
@@ -231,7 +248,8 @@ class FilesSource(Stepped):
         if self._said.overwritten == "skip":
             return None
         read = self._read(at)
-        return self._comparison.first_changed(changed(once(self._listing, read), read))
+        now = [*once(self._listing, read), *self._listing.waiting]  # a newer file than its marker waits for the next
+        return self._comparison.first_changed(changed(now, read))
 
     # --- Rows
 

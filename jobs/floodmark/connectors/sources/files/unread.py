@@ -9,6 +9,8 @@ from floodmark.connectors.sources.files.folder import File, Listing, Twins
 from floodmark.connectors.sources.files.journal import Listed
 from floodmark.core.rules.rule import EpochLimits
 
+LONG = 3_600 * 1_000_000_000  # nanoseconds
+
 
 def is_settled(file: File, now: int, settle: int) -> bool:
     """Whether nobody is likely to be writing the file: it was modified at least `settle` nanoseconds ago.
@@ -66,6 +68,27 @@ def changed(listing: Iterable[File], read: Sequence[Listed]) -> list[tuple[Liste
     now = {one.path: one for one in listing}
     pairs = ((one, now[one.file.path]) for one in read if one.file.path in now)
     return [(one, file) for one, file in pairs if file != one.file]
+
+
+def unmarked(listing: Iterable[File], read: Sequence[Listed]) -> list[File]:
+    """The files that wait for a marker, but for those that were read: they had one, and are older than a newer one."""
+    known = {one.file.path for one in read}
+    return [one for one in listing if one.path not in known]
+
+
+def long_waiting(listing: Iterable[File], now: int) -> list[File]:
+    """The files that wait for longer than a job is likely to need between a file and its marker, the oldest first."""
+    found = (one for one in listing if now - max(one.modified, one.changed) >= LONG)
+    return sorted(found, key=lambda one: (one.modified, one.path))
+
+
+def late_text(files: Sequence[File], marker: str | None) -> str:
+    """For people: files that wait for their marker, the oldest first."""
+    more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+    return (
+        f"{files[0].path} of {files[0].since()}{more} waited for more than an hour for {marker}, and no run reads what "
+        "waits. Complete files need a marker beside them, or one above that is no older: write or `touch` it"
+    )
 
 
 def renewed(files: Sequence[Listed], proven: Mapping[File, str]) -> tuple[int, tuple[Listed, ...]]:
