@@ -82,8 +82,9 @@ class Correct(Operation):
     def _is_left(self, rule: Rule, head: Head, given_up: Collection[str], passed: Collection[str]) -> bool:
         """Whether a rewrite has yet to be skipped: a kill may come between the two ways of passing commits over.
 
-        passed: streams of which nothing is left, whatever came since. Of a stream that was corrected before, only what
-        waited is given up; a correction follows later commits.
+        passed: streams that a committed epoch of these tries has passed over; commits behind it, which nobody may have
+        decided about, are left to the rule's next run. Of a stream that was corrected before, only what waited is given
+        up; a correction follows later commits.
         """
         from floodmark.connectors.planning.rewrites import stopped
 

@@ -296,6 +296,7 @@ def _failing(rule: str, stream: str, rows: int, row: dict[str, Any], again: bool
     ways = "Use try_cast, try_divide or a `where` that excludes such rows"
     if again:
         return (
-            f"{found}. Nothing was replaced. {ways}: epochs have read them, so `on_error: dead` cannot quarantine them"
+            f"{found}. Nothing was replaced, and a backfill or correction quarantines no row. {ways}, or mend the row "
+            f"in the source; `floodmark correct {rule} --skip` gives up a correction"
         )
     return f"{found}. Nothing of the epoch was written. {ways}, or quarantine them with `on_error: dead`"
