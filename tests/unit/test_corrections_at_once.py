@@ -15,13 +15,15 @@ import pytest
 from deltalake import DeltaTable
 from support.byhand import begun, folded
 from support.flow import Flow, event
-from test_doctor import doctor, locked
+from test_doctor import locked
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.cli.commands import correct as cli_correct
+from floodmark.cli.shared.doctorchecks import _holders
 from floodmark.connectors.backlog.news import look
 from floodmark.connectors.planning.rewrites import deferred, rewrites
+from floodmark.core.health.storage import locks
 from floodmark.errors import Busy
 from floodmark.ledger.holder import holder_text, owner_file
 from floodmark.spark.rule import run as runs
@@ -76,7 +78,7 @@ def test_status_and_doctor_name_the_run_that_corrects(flow: Flow) -> None:
         assert f"corrector run other corrects the rule, since 2001-01-01 on {socket.gethostname()}" in said(
             flow, "status", flow.name
         )
-        found = doctor(flow)["lock of correction of counted"]
+        (found,) = [one for one in locks(_holders(flow.home)) if one.name == "lock of correction of counted"]
         assert found.verdict == "warning" and f"`kill {pid}` ends it" in found.found
 
 

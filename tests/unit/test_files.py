@@ -559,7 +559,7 @@ def test_a_file_that_changes_or_vanishes_while_it_is_listed_waits_for_the_next_r
         during.setattr(LocalFolder, "sum_of", changes)
         assert dropped.read() == ["b.json"]
     left = "stream events: a.json left to the next run: changed or removed since listed"
-    assert [one.message for one in caplog.records] == [left]
+    assert [one.getMessage() for one in caplog.records] == [left]
     assert dropped.read() == ([] if change is _removed else ["a.json"])
     assert len(caplog.records) == 1
 
