@@ -148,6 +148,9 @@ def test_what_stops_a_backfill_advises_nothing_that_it_ignores(tmp_path: Path, k
     frame.where.return_value.withColumn.return_value.selectExpr.return_value.head.return_value = found
     own: Any = {"_reason": lambda _: None, "_own": lambda _: []}
     vars(batch).update(_rule=Flow(tmp_path).rule(), _again=again, _failed={"events": {kind: 2}}, _frame=frame, **own)
-    said = r"Nothing was replaced\. .*epochs have" if again else "Nothing of the epoch was written.*`on_error: dead`$"
+    ways = (
+        "cannot quarantine them.*reset" if kind == UNREAD else "quarantines no row.*`floodmark correct counted --skip`"
+    )
+    said = f"Nothing was replaced.*{ways}" if again else "Nothing of the epoch was written.*`on_error: dead`$"
     with pytest.raises(InputFault, match=f"(?i)rule counted, stream events: wrong.*{said}"):
         batch._refuse_failed()
