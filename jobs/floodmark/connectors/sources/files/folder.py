@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from functools import cached_property
 from hashlib import file_digest
 from itertools import takewhile
 from pathlib import Path
@@ -141,21 +142,27 @@ class LocalFolder:
     def __init__(self, what: str, address: str):
         self._what, self.address, self._root = what, address, Path(address)
 
+    @cached_property
+    def _real(self) -> str:
+        return os.path.realpath(self._root)
+
     def files(self, wanted: Wanted) -> Listing:
         """A link does not make a file complete that lies in the folder itself."""
         if not self._root.is_dir():
             raise _no_folder(self._what, self._root)
         places: dict[str, list[_Found]] = defaultdict(list)
-        for one in self._below("", os.path.realpath(self._root), wanted):
+        for one in self._below("", self._real, wanted):
             places[one.place].append(one)
-        complete = list(filter(None, map(_complete, places.values())))
+        groups = [sorted(group, key=_plainest) for group in places.values()]
+        found = [(group, _complete(group)) for group in groups]
+        complete = [ready for _, ready in found if ready]
         for group in complete:
             for one in group[:1] if group[0].is_own else group:
                 check_name(self._what, one.file.path)
         twins = (
             Twins(tuple(one.file.path for one in group), group[0].is_own) for group in complete if _is_linked(group)
         )
-        waiting = [min(group, key=_plainest).file for group in places.values() if not _complete(group)]
+        waiting = [group[0].file for group, ready in found if not ready]
         return Listing([one.file for group in complete for one in group], waiting, tuple(twins))
 
     def _below(self, folder: str, real: str, wanted: Wanted, above: int = UNMARKED) -> Iterator[_Found]:
@@ -165,7 +172,7 @@ class LocalFolder:
                 entries = list(found)
         except FileNotFoundError:  # removed since its parent was listed
             return
-        root, names = os.path.realpath(self._root), {one.name: one for one in entries}
+        names = {one.name: one for one in entries}
         marked = above
         if wanted.done in names:
             marked = max(above, _modified(names[wanted.done]))
@@ -181,7 +188,7 @@ class LocalFolder:
                 for file in _described(one, path):
                     is_complete = wanted.is_complete(one.name, names, file.modified, above)
                     is_link, here = one.is_symlink(), f"{real}/{one.name}"
-                    is_own = not is_link and here == f"{root}/{path}"
+                    is_own = not is_link and here == f"{self._real}/{path}"
                     yield _Found(file, is_complete, os.path.realpath(one.path) if is_link else here, is_own, is_link)
 
     def _is_listed(self, folder: os.DirEntry[str]) -> bool:
@@ -230,9 +237,8 @@ def check_name(what: str, path: str) -> None:
 
 
 def _complete(group: list[_Found]) -> list[_Found]:
-    """Those paths of a file that may be read, the plainest first."""
-    found = sorted(group, key=_plainest)
-    return [one for one in found if one.is_complete] if found[0].is_complete or not found[0].is_own else []
+    """Those paths of a file that may be read. `group`: all of them, the plainest first."""
+    return [one for one in group if one.is_complete] if group[0].is_complete or not group[0].is_own else []
 
 
 def _plainest(one: _Found) -> tuple[bool, bool, int, str]:
