@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -148,7 +149,8 @@ class Script:
 
     def _jvm_killed(self, driver: Popen[bytes]) -> None:
         for pid in _java(driver):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # a child of the JVM may have ended since
+                os.kill(pid, signal.SIGKILL)
         self._let_go()
         self.codes["held"] = driver.wait(LIMIT)
 
@@ -204,4 +206,12 @@ def _in_second_epoch(point: str) -> str:
 
 
 def _java(driver: Popen[bytes]) -> list[int]:
-    return [pid for pid in of_session(driver.pid) if Path(f"/proc/{pid}/comm").read_text().strip() == "java"]
+    return [pid for pid in of_session(driver.pid) if _command(pid) == "java"]
+
+
+def _command(pid: int) -> str | None:
+    """The name of the process's command; None once it has ended, as short-lived children of a JVM do."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
