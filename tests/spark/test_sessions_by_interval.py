@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.corrected import flow_of, newest_backfill, proven, same_as_batch, sink, watermark
+from support.corrected import CORRECT, flow_of, newest_backfill, proven, same_as_batch, sink, watermark
+from support.corrected import SESSIONS as SQL
 from support.crash import Crash, crash_at
 from support.flow import START, Flow, event, rows_of
 from support.oracle import ordered
@@ -342,3 +343,17 @@ def test_in_the_interval_late_rows_count_and_elsewhere_all_is_as_it_was(
     _ = backfill_all(spark, life.flow)
     same_as_batch(spark, life.flow)
     proven(life.flow)
+
+
+def test_a_gap_of_a_day_is_counted_by_the_calendar(spark: SparkSession, place: Path) -> None:
+    """In Berlin, 28 October 2001 has 25 hours: its first row and one 24 and a half hours later are one session."""
+    first = (datetime(2001, 10, 27, 22, tzinfo=UTC) - START).total_seconds()
+    later = first + 24.5 * 3600
+    sql = SQL.replace("40 seconds", "1 day")
+    flow = Flow(place, sql=sql, settings={"timezone": "Europe/Berlin"}, stream=CORRECT, sinks=1)
+    flow.arrive([*rows_at(first, later), event(later + 9 * 86_400, "z")])
+    run(spark, flow)
+    before = sink(flow)
+    assert [count for _, _, count, *_ in before] == [2]
+    backfill(spark, flow, micros(later - 900), micros(later + 9000))
+    assert sink(flow) == before

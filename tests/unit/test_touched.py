@@ -263,6 +263,12 @@ def test_sessions_with_one_gap_are_corrected_by_interval(tmp_path: Path, sql: st
     assert found is not None and found[1] == 40 * SECOND
 
 
+@pytest.mark.parametrize(("gap", "longest"), [("23 hours", 23), ("1 day", 48), ("2 days", 72)])
+def test_a_gap_of_days_may_last_longer_by_the_calendar(tmp_path: Path, gap: str, longest: int) -> None:
+    found = rule_of(tmp_path, sql=LONE.replace("40 seconds", gap)).query.lone_sessions
+    assert found is not None and found[1] == longest * 3600 * SECOND
+
+
 @pytest.mark.parametrize("sql", OTHERS, ids=OTHERS.values())
 def test_other_sessions_are_corrected_as_a_whole(tmp_path: Path, sql: str) -> None:
     rule = rule_of(tmp_path, sql=sql)

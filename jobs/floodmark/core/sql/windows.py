@@ -134,7 +134,10 @@ class GroupSpec(Spec):
 
     @property
     def fixed_gap_us(self) -> int | None:
-        """The gap after which windows that merge end; None where they do not, or where rows have gaps of their own."""
+        """The longest that the gap lasts after which windows that merge end.
+
+        None where they do not merge, or where rows have gaps of their own.
+        """
         return None
 
     @property
@@ -227,7 +230,7 @@ class SessionSpec(GroupSpec):
 
     @property
     def fixed_gap_us(self) -> int | None:
-        return _length(self.gap[1:-1]) if _TEXTS.fullmatch(self.gap) else None
+        return _longest(_length(self.gap[1:-1])) if _TEXTS.fullmatch(self.gap) else None
 
     @property
     def extent_us(self) -> int:
@@ -236,10 +239,8 @@ class SessionSpec(GroupSpec):
 
     @property
     def silent_us(self) -> int:
-        """One longest gap, and a day more if Spark counts its days by the calendar; of unknown gaps, a month."""
-        if self.longest_us is None:
-            return LONGEST_GAP + 1
-        return self.longest_us + (DAY if self.longest_us >= DAY else 0) + 1
+        """One longest gap, with its days by the calendar; of unknown gaps, a month."""
+        return (LONGEST_GAP if self.longest_us is None else _longest(self.longest_us)) + 1
 
     def describe(self) -> Iterator[str]:
         yield f"sessions that end after a gap of {self.gap}; overlapping sessions are merged"
@@ -307,6 +308,11 @@ class RowSpec(Spec):
 
     def aligned(self, others: Iterable[Spec]) -> Self:
         return self
+
+
+def _longest(gap_us: int) -> int:
+    """How long a gap lasts at most: Spark counts its days by the calendar, on which clocks may be turned back."""
+    return gap_us + (DAY if gap_us >= DAY else 0)
 
 
 def _length(text: str) -> int:

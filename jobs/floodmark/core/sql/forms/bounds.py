@@ -68,10 +68,10 @@ class Group:
         having = f"HAVING {self.spec.having(f'{self.spec.end} >= {instant(watermark, self.spec.end)}')}"
         return self._alone(sql, ours, having)
 
-    def marked(self, sql: str, column: str) -> str:
-        """A query of its own: when each session began (`since`) and ends (`until`), and the largest value that the
-        rows of its stream have in `column` (`mark`)."""
-        found = {"since": self.spec.start, "until": self.spec.end, "mark": f"max({column})"}
+    def marked(self, sql: str, time: str, column: str) -> str:
+        """A query of its own: when each session began (`since`) and ends (`until`), and the largest values that the
+        rows of its stream have in `time` (`last`) and in `column` (`mark`)."""
+        found = {"since": self.spec.start, "until": self.spec.end, "last": f"max({time})", "mark": f"max({column})"}
         return self._alone(sql, [f"{value} AS {HIDDEN}{name}" for name, value in found.items()])
 
     def _alone(self, sql: str, ours: Sequence[str], having: str = "") -> str:

@@ -45,7 +45,7 @@ from floodmark.spark.session.views import put_view
 
 REACH, FURTHER = 8, 4  # gaps around the interval in which sessions are searched at first; how much further each time
 FINENESS = 10_000  # parts in which sessions are told apart, at most
-MARK = f"{HIDDEN}mark"
+TIME, MARK = f"{HIDDEN}at", f"{HIDDEN}mark"
 LEFT_OUT, TOUCHED = 1, 2  # marks of rows; of a session, the largest that its rows have
 
 
@@ -138,11 +138,11 @@ class _Search:
         if self.touched is not None:
             marked.append(self._marked(self.touched, str(TOUCHED)))
         put_view(reduce(DataFrame.unionAll, marked), name)
-        rows = self.past.session.sql(found[0].marked(self._plan.rule.query.sql, MARK))
+        rows = self.past.session.sql(found[0].marked(self._plan.rule.query.sql, TIME, MARK))
         kind = rows.schema[f"{HIDDEN}since"].dataType.simpleString()
         since, until = (micros(f"{HIDDEN}{side}", kind) for side in ("since", "until"))
         return rows.selectExpr(
-            f"{since} AS since", f"{until} AS until", f"{until} - {self._gap} AS last", f"{HIDDEN}mark AS mark"
+            f"{since} AS since", f"{until} AS until", f"{HIDDEN}last AS last", f"{HIDDEN}mark AS mark"
         )
 
     @property
@@ -157,7 +157,7 @@ class _Search:
         prefix = shape.prefix(name)
         own = (f"{quoted(prefix + field.name)} AS {quoted(field.name)}" for field in shape.streams[name])
         read = "_k AND _e IS NULL" + (" AND _m IS NULL" if shape.malformed else "")
-        return rows.where(read).selectExpr(*own, f"{mark} AS {MARK}")
+        return rows.where(read).selectExpr(*own, f"_t AS {TIME}", f"{mark} AS {MARK}")
 
     def _parts(self, sessions: DataFrame, span: Restated, wanted: Parts) -> Parts:
         """What is wanted, touched or open, widened to whole sessions with a row that is left out."""
