@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from support.flow import STATELESS, Flow, event, rows_of
 from support.running import crash, run
@@ -12,6 +13,7 @@ from support.running import crash, run
 from floodmark.audit.certificate import audit
 from floodmark.core.rules.sinks.tableproperties import REFUSED, WORKING
 from floodmark.ledger.delta import tables
+from floodmark.spark.session import session
 
 VALUES = {
     "delta.appendOnly": "false",
@@ -72,3 +74,19 @@ def test_a_rule_is_proven_with_it(spark: SparkSession, place: Path, name: str) -
     found = audit(flow.name, flow.home, deep=True)
     assert found is not None
     assert [finding.what for finding in found.findings if finding.verdict == "broken"] == []
+
+
+def test_delta_joins_no_files_in_a_commit_of_its_own(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing would sync it, and the ledger knows of ours alone."""
+    few = {"spark.databricks.delta.autoCompact.minNumFiles": "2"}
+    monkeypatch.setattr(session, "MEANING", {**session.MEANING, **few})
+    flow = Flow(place, sql=STATELESS, sinks=1)
+    given = {"delta.autoOptimize.autoCompact": "true"}
+    flow.settings["sinks"] = [{"delta": flow.sink(0), "properties": given}]
+    for second in (1, 2, 3):
+        flow.arrive([event(second)])
+        run(spark, flow)
+    said = DeltaTable(flow.sink(0)).history()
+    assert "OPTIMIZE" not in {one["operation"] for one in said}

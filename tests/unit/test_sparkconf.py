@@ -92,3 +92,8 @@ def test_the_executors_python_is_not_the_drivers(monkeypatch: pytest.MonkeyPatch
     assert found["spark.pyspark.driver.python"] == sys.executable
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "/of/the/driver")
     assert application_conf("1g", 4, {}, None)["spark.pyspark.driver.python"] == "/of/the/driver"
+
+
+def test_delta_adds_no_commit_that_joins_files_to_ours() -> None:
+    found = application_conf("1g", 4, {}, None)
+    assert found["spark.databricks.delta.autoCompact.enabled"] == "false"

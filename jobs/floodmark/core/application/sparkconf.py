@@ -110,6 +110,10 @@ MEANING = {
 # Before each commit, Floodmark checks how many rows its files hold.
 STATISTICS = {"spark.databricks.delta.stats.collect": "true"}
 
+# In a sink with the property, Delta would join small files right after a commit, in one of its own: nothing would sync
+# that to disk, and an open epoch could not be taken back.
+NO_COMPACTION = {"spark.databricks.delta.autoCompact.enabled": "false"}
+
 # By default Delta refuses a version that is a week old and not the newest, even if its files exist. An open epoch reads
 # the versions that it started with, whenever it is finished; reading reports missing files.
 OLD_VERSIONS = {"spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false"}
@@ -129,6 +133,7 @@ def static_conf(driver_memory: str, shuffle_partitions: int) -> dict[str, str]:
         "spark.sql.variable.substitute": "false",
         **WHOLE_FILES,
         **OLD_VERSIONS,
+        **NO_COMPACTION,
         **MEANING,
         # Delta's own defaults (50 tasks for one small snapshot) cost seconds on every write.
         "spark.databricks.delta.snapshotPartitions": "1",

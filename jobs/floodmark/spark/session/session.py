@@ -15,6 +15,7 @@ from floodmark import __version__
 from floodmark.core.application.sparkconf import (
     DELTA,
     MEANING,
+    NO_COMPACTION,
     OLD_VERSIONS,
     STATISTICS,
     WHOLE_FILES,
@@ -93,6 +94,7 @@ def rule_session(root: SparkSession, rule: Rule, zone: str, ansi: bool) -> Spark
         **WHOLE_FILES,
         **OLD_VERSIONS,
         **STATISTICS,
+        **NO_COMPACTION,
         **MEANING,
     }
     for key, value in settings.items():
