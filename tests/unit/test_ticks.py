@@ -13,7 +13,7 @@ from floodmark.core.lifecycle.zones import micros_of
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit
-from floodmark.core.protocol.ticks import tick, tick_target, watermark_of
+from floodmark.core.protocol.ticks import onwards, tick, tick_target, watermark_of
 from floodmark.core.rules.rule import Rule
 
 SECOND = 1_000_000
@@ -126,3 +126,21 @@ def test_a_moment_is_what_the_rule_means_by_it(tmp_path: object) -> None:
     aware = datetime(2001, 7, 1, 10, tzinfo=UTC)
     assert micros_of(naive, rule, zoned=True) == micros_of(aware, rule, zoned=True) == 993_981_600 * SECOND
     assert micros_of(naive, rule, zoned=False) == micros_of(aware, rule, zoned=False) == 993_988_800 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("event_time", "clocks"),
+    [
+        ({"name": "at", "expr": "current_timestamp()"}, {-1: 0, 0: 0, 1: 1}),
+        ({"name": "at", "expr": "date_trunc('minute', NOW())"}, {-1: 0, 0: 0, 1: 1}),
+        ({"name": "at", "expr": "to_timestamp(k)"}, {-1: -1, 0: 0, 1: 1}),
+        ("at", {-1: -1, 0: 0, 1: 1}),
+    ],
+)
+def test_a_clock_that_is_an_event_time_does_not_go_back(
+    tmp_path: object, event_time: object, clocks: dict[int, int]
+) -> None:
+    flow = Flow(tmp_path, sql=SQL, stream={"event_time": event_time})  # type: ignore[arg-type]
+    head = head_of(flow, None, None)
+    found = {ms: onwards(flow.rule(), head, Entry(CLOCK + ms, ("x",))) for ms in clocks}
+    assert found == {ms: Entry(CLOCK + kept, ("x",)) for ms, kept in clocks.items()}

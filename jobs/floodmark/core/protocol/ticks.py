@@ -10,11 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.watermark import advance, holding, later
+from floodmark.core.sql.words.clock import at_clock
 
 if TYPE_CHECKING:
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
+
+
+def onwards(rule: Rule, head: Head, planned: Entry) -> Entry:
+    """The entry of a new epoch. Where the clock is an event time, it does not go back: all rows would be late."""
+    times = (stream.event_time.expr for stream in rule.streams.values() if stream.event_time)
+    if any(expr is not None and at_clock(expr, 0) != expr for expr in times):
+        return Entry(max(planned.clock_ms, head.entry.clock_ms), planned.offsets)
+    return planned
 
 
 def tick(watermark: int) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.expectations import failing
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Failed, Intent, Replay, Written, total
+from floodmark.core.protocol.ticks import onwards
 from floodmark.core.rules.kinds import stream_can
 from floodmark.errors import LedgerBroken, ReplayDiffers
 from floodmark.ledger.home import Home
@@ -126,6 +127,7 @@ class EpochFolder:
         if self.head.open is None and spans_rewrite(self._plan.rule, self._home, self.head.entry, entry):
             raise RewriteAhead
         if self.head.open is None:
+            entry = onwards(self._plan.rule, self.head, entry)
             wait_for_room(self._plan.rule, self._home, self._ledger)
         commit = self._effects(entry)
         self._reach("commit.before")
