@@ -72,6 +72,7 @@ GOES_ON: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"description": "other", "schedule": "@hourly", "epoch": {"max_files": 3}}),
     ({}, {"spark": {"shuffle_partitions": 3, "conf": {"spark.sql.ansi.enabled": "true"}}}),
     ({}, {"stream": {"start": "latest"}}),
+    ({}, {"stream": {"max_ahead": "9 days"}}),
     ({"sql": STATELESS}, {"sql": MORE_ROWS}),
     ({"windows": "slices"}, {"windows": "slices"}),
 ]

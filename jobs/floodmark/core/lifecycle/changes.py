@@ -144,12 +144,12 @@ def misfits(old: Sequence[Column], new: Sequence[Column]) -> Iterator[str]:
 def _streams(rule: Rule) -> list[object]:
     """The parts of the streams on which progress depends.
 
-    `start` matters for the first epoch only, and a table is known by its id. Expectations apply to new rows; folded
-    ones stay folded. `on_rewrite` applies to the next commit that removes rows, `keep` of a landing to the next upkeep.
-    The text of a class may change, for example to mend it; the digests notice if it gives other rows again. So may
-    schemas in files, of which others come as the topic's writers change.
+    `start` matters for the first epoch only, and a table is known by its id. Expectations and `max_ahead` apply to new
+    rows; folded ones stay folded, and dead ones dead. `on_rewrite` applies to the next commit that removes rows, `keep`
+    of a landing to the next upkeep. The text of a class may change, for example to mend it; the digests notice if it
+    gives other rows again. So may schemas in files, of which others come as the topic's writers change.
     """
-    whole = ("start", "address", "rule", "sink", "qos", "expect", "on_rewrite")
+    whole = ("start", "address", "rule", "sink", "qos", "expect", "on_rewrite", "max_ahead_us")
     left_out: dict[str, Any] = {**dict.fromkeys(whole, True), "options": {CODE, "avro_schema"}, "landing": {"keep_us"}}
     return [stream.model_dump(exclude=left_out) for stream in rule.streams.values()]
 
