@@ -67,3 +67,11 @@ def zone_offset_ms(zone: str, clock_ms: int) -> int:
     offset = moment.utcoffset()
     assert offset is not None
     return int(offset.total_seconds() * 1000)
+
+
+def furthest_offset_ms(zone: str, clock_ms: int) -> int:
+    """The same, of this moment and of those up to two hours before, whose rows may come only now.
+
+    Where clocks were turned back, they show a later time than clocks do now.
+    """
+    return max(zone_offset_ms(zone, clock_ms - hours * 3_600_000) for hours in (0, 2))

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from pyspark.sql.types import StructType
 
 from floodmark.core.lifecycle.replays import MALFORMED_RECORD
-from floodmark.core.lifecycle.zones import zone_offset_ms
+from floodmark.core.lifecycle.zones import furthest_offset_ms
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.records.rows import Counts
 from floodmark.core.rules.rule import Rule
@@ -60,9 +60,8 @@ def latest_times(rule: Rule, shape: Shape, clock_ms: int) -> dict[str, int]:
     """By stream: event time after which a row is dead. A time without zone is compared in the rule's zone."""
     found = {}
     for name, stream in rule.streams.items():
-        local = (
-            zone_offset_ms(rule.timezone, clock_ms) if time_type(stream, shape.streams[name]) == "timestamp_ntz" else 0
-        )
+        zoned = time_type(stream, shape.streams[name]) != "timestamp_ntz"
+        local = 0 if zoned else furthest_offset_ms(rule.timezone, clock_ms)
         found[name] = (clock_ms + local) * 1000 + stream.max_ahead_us if stream.max_ahead_us is not None else NO_LIMIT
     return found
 
