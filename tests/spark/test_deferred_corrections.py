@@ -201,3 +201,17 @@ def test_a_run_that_is_killed_while_it_computes_leaves_the_correction_to_the_nex
     assert len(run(spark, flow).corrections) == 1
     same_as_batch(spark, flow)
     proven(flow)
+
+
+def test_epochs_before_a_rewrite_keep_to_the_limits_of_the_rule(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, "slices", sinks=1)
+    flow.settings["epoch"] = {"max_files": 2}
+    flow.arrive(FIRST)
+    run(spark, flow)
+    for row in (*MORE, *OLD):
+        flow.arrive([row])
+    delete(spark, flow.source)
+    done = run(spark, flow)
+    assert (len(done.epochs), len(done.corrections)) == (3, 1)
+    same_as_batch(spark, flow)
+    proven(flow)

@@ -25,6 +25,11 @@ def steps(source: Source, since: str, limits: EpochLimits) -> list[str]:
     return found
 
 
+def next_end(source: Source, since: str, upto: str, limits: EpochLimits) -> str:
+    """Where an epoch ends that starts at `since`, within the limits and not beyond `upto`. Raises SourceBroken."""
+    return _after(source, since, upto, limits) if source.news(since, upto) else upto
+
+
 def _after(source: Source, since: str, upto: str, limits: EpochLimits) -> str:
     if limits == EpochLimits():
         return upto

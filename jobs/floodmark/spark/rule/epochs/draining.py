@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from floodmark.connectors.backlog.pacing import paced
 from floodmark.connectors.planning import checkpoint
+from floodmark.connectors.planning.epochends import next_end
 from floodmark.connectors.planning.rewrites import deferred, rewrites, watermark_due
 from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.preflight import check_sources
@@ -88,10 +89,18 @@ class Drainer:
         reach(plan.rule.rule, "defer.after", self.head.epoch)
 
     def _drain_before(self, session: SparkSession, plan: Plan, found: Mapping[str, Rewrite]) -> None:
-        """Drain what was added before rewrites, by stream, as one epoch."""
+        """Drain what was added before rewrites, by stream: one epoch, within the rule's limits."""
         ends = dict(zip(plan.rule.streams, self._take_ends(plan), strict=True))
         ends |= {name: one.since for name, one in found.items()}
-        self.drain(session, plan, only_open=True, to=tuple(ends.values()))
+        lines = zip(sources(plan.rule, self._home).values(), self.head.entry.offsets, ends.values(), strict=True)
+        limits = self._limits(plan)
+        to = tuple(next_end(source, since, upto, limits) for source, since, upto in lines)
+        self.drain(session, plan, only_open=True, to=to)
+
+    def _limits(self, plan: Plan) -> EpochLimits:
+        """Of the next epoch."""
+        epoch = plan.rule.epoch
+        return epoch if epoch.max_seconds is None else paced(plan.rule, self._home, self._ledger)
 
     def _take_ends(self, plan: Plan) -> tuple[str, ...]:
         """The ends of all present input, as an epoch may read it."""
@@ -112,7 +121,7 @@ class Drainer:
         before = -1
         while (self.is_behind(plan, ends) or self._passes_over(plan)) and self.head.epoch > before:
             before = self.head.epoch
-            self.drain(session, plan, only_open=True, limits=paced(plan.rule, self._home, self._ledger))
+            self.drain(session, plan, only_open=True, limits=self._limits(plan))
 
     def _passes_over(self, plan: Plan) -> bool:
         """Whether there are commits to pass over, which are no unread input."""
