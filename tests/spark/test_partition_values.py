@@ -80,6 +80,20 @@ def test_text_that_no_directory_can_have_is_refused_before_the_intent(spark: Spa
     proven(flow)
 
 
+@pytest.mark.parametrize("how", [{"delete": "v < 0"}, {"where": "v >= 0"}], ids=["delete", "where"])
+def test_a_result_that_deletes_empty_text_leaves_the_key_with_null(
+    spark: SparkSession, place: Path, how: dict[str, str]
+) -> None:
+    flow = Flow(place, sql="SELECT k, n, v FROM events")
+    flow.settings["sinks"] = [{"delta": flow.sink(0), "key": ["k", "n"], "partition_by": ["k"], **how}]
+    flow.arrive([event(0, k=None, n=1), event(1, k="a", n=1)])
+    run(spark, flow)
+    flow.arrive([event(2, k="", n=1, v=-1.0), event(3, k="a", n=1, v=-1.0)])
+    run(spark, flow)
+    assert [(row["k"], row["n"]) for row in rows_of(flow.sink(0))] == [(None, 1)]
+    proven(flow)
+
+
 TEXTS = (  # and the place of what is wrong with each; None: it fits
     (NULL_NAME, 0),
     (NULL_NAME.lower(), None),

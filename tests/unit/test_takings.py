@@ -52,6 +52,13 @@ def test_columns_are_named_in_any_case_and_stand_in_the_order_of_the_sink() -> N
     assert sink_columns_of(sink(epoch_columns=True, partition_by=("_Epoch",)), RESULT).partitions == ("_epoch",)
 
 
+def test_empty_text_in_a_key_is_not_null() -> None:
+    """A result that deletes the key with empty text would delete the row of the key with NULL."""
+    found = sink_columns_of(sink(key=("K", "n"), partition_by=("k", "v"), delete="n = 9"), RESULT)
+    assert (found.partitions, found.nulled) == (("k", "v"), ("v",))
+    assert sink_columns_of(sink(partition_by=("k",)), RESULT).nulled == ("k",)
+
+
 @pytest.mark.parametrize(
     ("how", "said"),
     [

@@ -48,7 +48,7 @@ def write_expected(root: SparkSession, rule: Rule, scratch: Scratch) -> None:
 def _write(results: DataFrame, rule: Rule, address: Callable[[int], str]) -> None:
     answers: dict[tuple[object, ...], str] = {}
     for place, sink in enumerate(rule.sinks):
-        asked = (sink.where, sink.delete, sink.columns, sink.partition_by)
+        asked = (sink.where, sink.delete, sink.columns, sink.key, sink.partition_by)
         known = answers.setdefault(asked, address(place))
         if known == address(place):
             for_sink(results, sink).coalesce(1).write.format("delta").mode("overwrite").save(known)
@@ -61,7 +61,8 @@ def for_sink(results: DataFrame, sink: Sink) -> DataFrame:
     rows = results.where(F.expr(f"({sink.where}\n)")) if sink.where else results
     rows = rows.where(F.expr(f"NOT coalesce(({sink.delete}\n), false)")) if sink.delete else rows
     rows = rows.select(*(F.col(quoted(name)) for name in sink.columns)) if sink.columns else rows
-    laid = {name.lower() for name in sink.partition_by}
+    key = {name.lower() for name in sink.key}  # an empty text there is another key than NULL
+    laid = {name.lower() for name in sink.partition_by} - key
     texts = [name for name, kind in rows.dtypes if name.lower() in laid and kind == "string"]
     return rows.withColumns({name: F.expr(f"nullif({quoted(name)}, '')") for name in texts})
 

@@ -35,10 +35,9 @@ def rows_for_sink(results: DataFrame, sink_columns: SinkColumns, generation: int
 
 
 def _columns(rows: DataFrame, sink_columns: SinkColumns, generation: int, epoch: int) -> Iterator[Column]:
-    laid = {name for name in sink_columns.partitions if name in sink_columns.columns}
     for name in sink_columns.columns:
         column = F.col(quoted(name))
-        empty = name in laid and isinstance(rows.schema[name].dataType, StringType)
+        empty = name in sink_columns.nulled and isinstance(rows.schema[name].dataType, StringType)
         yield (F.nullif(column, F.lit("")) if empty else column).alias(name)  # Delta has no partition for empty text
     for name, number in zip(sink_columns.stamps, (generation, epoch), strict=False):
         yield F.expr(uncompiled_constant(f"{number}L", quoted(sink_columns.columns[0]))).alias(name)

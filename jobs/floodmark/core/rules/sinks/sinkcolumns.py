@@ -33,7 +33,8 @@ class SinkColumns:
 
     columns: of the result, as it names them, in the table's order; `stamps` come after them. where: SQL for the results
     that are taken (None: all). gone: SQL for those that remove the row with their key (None: none). partitions,
-    clusters: columns of the table by which it is laid out. adds: columns that the result gains are added to the table.
+    clusters: columns of the table by which it is laid out. nulled: the partitions where empty text becomes NULL.
+    adds_columns: columns that the result gains are added to the table.
     """
 
     columns: tuple[str, ...]
@@ -43,6 +44,7 @@ class SinkColumns:
     partitions: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     adds_columns: bool = False
+    nulled: tuple[str, ...] = ()
 
     def is_all_of(self, result: Sequence[str]) -> bool:
         """Whether it takes such results unchanged."""
@@ -56,15 +58,24 @@ def sink_columns_of(sink: Sink, result: Sequence[str]) -> SinkColumns:
     stamps = STAMPS if sink.epoch_columns else ()
     _refuse_stamps(sink, result if stamps else ())
     laid = {column.lower(): column for column in (*columns, *stamps)}
+    partitions = tuple(column_of(sink, "partition_by", name, laid) for name in sink.partition_by)
     return SinkColumns(
         columns,
         stamps,
         None if sink.key else sink.where,
         _delete_condition(sink) if sink.key else None,
-        tuple(column_of(sink, "partition_by", name, laid) for name in sink.partition_by),
+        partitions,
         tuple(column_of(sink, "cluster_by", name, laid) for name in sink.cluster_by),
         sink.adds_columns,
+        _nulled(sink, partitions),
     )
+
+
+def _nulled(sink: Sink, partitions: Sequence[str]) -> tuple[str, ...]:
+    """The partition columns where empty text becomes NULL. In `key`, a result with empty text would delete the row of
+    the key with NULL."""
+    key = {name.lower() for name in sink.key}
+    return tuple(name for name in partitions if name.lower() not in key)
 
 
 def upsert_into(sink: Sink, sink_columns: SinkColumns, result: Sequence[str]) -> Upsert | None:
