@@ -477,6 +477,21 @@ def test_only_at_qos_1_may_an_earlier_attempt_have_written_too(qos: int) -> None
     assert worst(world.findings()) == ("proven" if qos == 1 else "broken")
 
 
+@pytest.mark.parametrize(("qos", "attempts", "good"), [(0, 2, True), (0, 1, False), (1, 2, False), (2, 2, False)])
+def test_what_a_first_attempt_has_committed_at_qos_0_is_not_named_by_a_later_one(
+    qos: int, attempts: int, good: bool
+) -> None:
+    """The rule has qos 2: a retry finishes the epoch, and leaves out the sink of qos 0."""
+    world = World(taking={"qos": qos}, epochs=0)
+    world.intend(1)
+    world.fold(1)
+    world.bodies[2] = ("intent", 1, 2, world.bodies[2][3])
+    if attempts == 1:
+        del world.bodies[2]
+    del world.bodies[-1][3]["tables"][f"sink/{SINK}"]
+    assert worst(world.findings()) == ("proven" if good else "broken")
+
+
 def test_a_lost_epoch_is_counted_and_only_at_qos_0() -> None:
     for qos, verdict in ((0, "proven"), (2, "broken")):
         world = World(qos=qos)
