@@ -11,7 +11,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from support.damaging import damage
 
 from floodmark.errors import HistoryGone, TableBroken
-from floodmark.ledger.delta.tablelog import our_commit
+from floodmark.ledger.delta.tablelog import our_commit, written_for
 
 APP = "floodmark/ledger/1/out"
 
@@ -59,3 +59,14 @@ def test_a_harmed_entry_on_the_way_is_named(table: str) -> None:
     damage(entry(table, 2), "truncated")
     with pytest.raises(TableBroken, match="log entry 2 is truncated"):
         our_commit(table, APP, 1)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ['{"app":"loader"}', '{"app":7}', '{"app":"floodmark/1"}', '{"app":"floodmark/1","version":"2"}', '{"app":x'],
+)
+def test_what_another_writer_says_of_its_commit_is_not_ours(table: str, said: str) -> None:
+    others = CommitProperties(custom_metadata={"userMetadata": said})
+    write_deltalake(table, pa.table({"n": [1]}), mode="append", commit_properties=others)
+    assert our_commit(table, APP, 4).commit == 4
+    assert written_for(table, "ledger") and not written_for(table, "1")

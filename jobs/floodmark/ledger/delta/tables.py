@@ -255,10 +255,14 @@ def columns_of(table: DeltaTable) -> dict[str, str]:
 
 
 def metadata_of(entry: dict[str, Any]) -> dict[str, Any] | None:
-    """The metadata of a commit of ours; None for another writer's."""
+    """The metadata of a commit of ours; None for another writer's, whatever that has written there."""
     text = entry.get("userMetadata") or ""
-    found: dict[str, Any] | None = json.loads(text) if text.startswith('{"app":') else None
-    return found
+    try:
+        found: dict[str, Any] = json.loads(text) if text.startswith('{"app":') else {}
+    except ValueError:
+        return None
+    ours = str(found.get("app")).startswith("floodmark/") and isinstance(found.get("version"), int)
+    return found if ours else None
 
 
 def logged_between(address: str, version: int) -> list[dict[str, Any]]:
