@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import cast
 
 import pyarrow as pa
+import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructField, StructType
 
+from floodmark.errors import WrongColumn
+from floodmark.ledger.delta import tables
 from floodmark.spark.write import layouts
 
 
@@ -39,3 +42,20 @@ def test_names_inside_of_a_type_are_quoted(tmp_path: Path) -> None:
     layouts.add_columns(cast(SparkSession, heard), address, StructType([StructField("m", kind)]))
     inside = "map<string, array<struct<`a: int> COMMENT 'x`: int, `b``c`: bigint>>>"
     assert heard.said == [f"ALTER TABLE delta.`{address}` ADD COLUMNS (`m` {inside})"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "refused"),
+    [("char(5)", True), ("struct<c:varchar(3),d:char(4)>", True), ("varchar(9)", False), ("struct<char:int>", False)],
+)
+def test_a_column_that_spark_pads_is_refused(tmp_path: Path, declared: str, refused: bool) -> None:
+    address, said = str(tmp_path / "out"), {"__CHAR_VARCHAR_TYPE_STRING": declared}
+    inner = StructType([StructField("k", StringType(), True, said)])
+    for schema in (inner, StructType([StructField("s", ArrayType(inner))])):
+        tables.create(f"{address}/{schema.names[0]}", schema.json(), {})
+        made = layouts.schema_of(f"{address}/{schema.names[0]}")
+        if not refused:
+            layouts.refuse_padded(address, made)
+            continue
+        with pytest.raises(WrongColumn, match=f"found CHAR in {schema.names[0]}: .*ALTER COLUMN `{schema.names[0]}`"):
+            layouts.check_columns(cast(SparkSession, None), "out", f"{address}/{schema.names[0]}", inner)

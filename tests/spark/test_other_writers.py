@@ -10,9 +10,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from support.corrected import flow_of, proven, same_as_batch
-from support.flow import SCHEMA, event
+from support.flow import SCHEMA, Flow, event, rows_of
 from support.rewrites import FIRST, LATER, MORE
 from support.running import run
+
+from floodmark.errors import WrongColumn
 
 MINUTE = "at >= '2001-01-01T00:01:00Z' AND at < '2001-01-01T00:02:00Z'"
 
@@ -79,4 +81,21 @@ def test_rewrites_are_followed(spark: SparkSession, place: Path, how: str, by: t
     write_deltalake(flow.source, rows(LATER), mode="append")
     assert not run(spark, flow).corrections
     same_as_batch(spark, flow)
+    proven(flow)
+
+
+def test_columns_of_type_char_are_read_in_a_source_and_refused_in_a_sink(spark: SparkSession, place: Path) -> None:
+    stream = {"on_rewrite": "correct", "event_time": None, "lateness": None}
+    flow = Flow(place, sql="SELECT n, k FROM events", stream=stream)
+    flow.settings["sinks"] = [{"delta": flow.sink(), "key": ["n"]}]
+    for table in (flow.source, flow.sink()):
+        spark.sql(f"CREATE TABLE delta.`{table}` (n BIGINT, k CHAR(3)) USING delta")
+    spark.sql(f"INSERT INTO delta.`{flow.source}` VALUES (1, 'a'), (2, 'b')")
+    with pytest.raises(WrongColumn, match="expected text of type STRING or VARCHAR, found CHAR in k"):
+        run(spark, flow)
+    spark.sql(f"ALTER TABLE delta.`{flow.sink()}` ALTER COLUMN `k` TYPE STRING")
+    run(spark, flow)
+    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE n = 1")
+    run(spark, flow)
+    assert rows_of(flow.sink()) == [{"n": 2, "k": "b  "}]
     proven(flow)

@@ -156,15 +156,18 @@ def _of_files(spark: SparkSession, now: DataFrame, files: Iterable[Any]) -> Data
     listed = java_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(list(files))
     snapshot, none = _snapshot(now), java_class(spark, "scala.Option").empty()
     frame = snapshot.deltaLog().createDataFrame(snapshot, listed, False, none)
-    relation = frame.queryExecution().analyzed().relation()
     session: Any = spark._jsparkSession
-    return DataFrame(session.baseRelationToDataFrame(relation), spark)
+    return DataFrame(session.baseRelationToDataFrame(_relation(frame)), spark)
 
 
 def _snapshot(frame: DataFrame) -> Any:
     """The version of the table that a frame over all of it reads."""
-    leaves: Any = frame._jdf.queryExecution().analyzed().collectLeaves()
-    return leaves.apply(0).relation().location().getSnapshot()
+    return _relation(frame._jdf).location().getSnapshot()
+
+
+def _relation(frame: Any) -> Any:
+    """The table below a frame of the JVM. Where a column is of type CHAR, Spark puts a projection over it."""
+    return frame.queryExecution().analyzed().collectLeaves().apply(0).relation()
 
 
 def _fields(frame: DataFrame) -> list[StructField]:

@@ -31,6 +31,7 @@ from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.typechanges import wrong_types
 from floodmark.spark.session.jvm import jvm_class, materialised
 from floodmark.spark.session.session import in_utc
+from floodmark.spark.write.layouts import refuse_padded
 
 # A commit since the transaction started: under the same app, or on files that the transaction has read.
 CONFLICT = "io.delta.exceptions.Concurrent"
@@ -72,7 +73,7 @@ class Appending:
     def check_types(self, name: str, frame: DataFrame) -> None:
         """Refuse rows whose types differ from the table's: Delta's file writer checks only names, and delta-rs fails
         on a file of another type."""
-        table = StructType.fromJson(json.loads(self._txn.metadata().schemaString()))
+        table = self._schema()
         wrong = "; ".join(
             f"{path}: table {there}, rows {kind}" for path, there, kind in wrong_types(table, frame.schema)
         )
@@ -84,6 +85,9 @@ class Appending:
                     "source has changed its type since then; start over with `floodmark reset`",
                 )
             )
+
+    def _schema(self) -> StructType:
+        return StructType.fromJson(json.loads(self._txn.metadata().schemaString()))
 
     def write(self, frame: DataFrame) -> int:
         """Write the rows to files that no version of the table names yet; returns the number of rows.
@@ -147,6 +151,7 @@ class Appending:
 
     def _table(self, files: Sequence[Any]) -> DataFrame:
         """The rows of some of the table's files, as the transaction sees them."""
+        refuse_padded(self._address, self._schema())
         none = self._class("scala.Option").empty()
         frame = self._txn.deltaLog().createDataFrame(self._txn.snapshot(), self._seq(*files), False, none)
         relation = frame.queryExecution().analyzed().relation()

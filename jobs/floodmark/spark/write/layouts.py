@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.errors import AnalysisException
@@ -13,9 +14,12 @@ from floodmark.connectors.columns import differing
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.core.text.tablenames import about_table
-from floodmark.errors import Refused
+from floodmark.errors import Refused, WrongColumn
 from floodmark.ledger.delta import tables
 from floodmark.ledger.delta.syncing import sync_table
+
+# What Spark notes of a column, or of the whole type around a field, that was declared CHAR(n).
+_PADDED = re.compile(r'"__CHAR_VARCHAR_TYPE_STRING":"[^"]*\bchar\(')
 
 
 def lay_out(spark: SparkSession, address: str, properties: Mapping[str, str], clusters: Sequence[str]) -> None:
@@ -50,14 +54,31 @@ def set_properties(spark: SparkSession, address: str, properties: Mapping[str, s
 
 def check_columns(spark: SparkSession, name: str, address: str, schema: StructType, adds: bool = False) -> None:
     """Refuse a table whose columns differ from the sink's, naming the differences; `adds`: it may lack some."""
-    if tables.open_table(address) is None:
+    table = tables.open_table(address)
+    if table is None:
         return
+    refuse_padded(address, StructType.fromJson(json.loads(table.schema().to_json())))
     has = {field.name: field.dataType.simpleString() for field in spark.read.format("delta").load(address).schema}
     gives = {field.name: field.dataType.simpleString() for field in schema}
     names = [column for column in {**has, **gives} if has.get(column) != gives.get(column)]
     wrong = [column for column in names if column in has or not adds]
     if wrong:
         raise differing(name, {one: (has.get(one), gives.get(one)) for one in wrong})
+
+
+def refuse_padded(address: str, schema: StructType) -> None:
+    """Raise WrongColumn for columns of type CHAR. Spark reads them with spaces at their ends, which a rule's rows do
+    not have: a key would have several rows."""
+    padded = [field.name for field in schema if _PADDED.search(field.json())]
+    if padded:
+        raise WrongColumn(
+            about_table(
+                address,
+                f"expected text of type STRING or VARCHAR, found CHAR in {', '.join(padded)}: Spark reads CHAR with "
+                "spaces at the end, which the results do not have. Change the type in the table "
+                f"(`ALTER TABLE ... ALTER COLUMN {quoted(padded[0])} TYPE STRING`), then run again",
+            )
+        )
 
 
 def add_columns(spark: SparkSession, address: str, schema: StructType) -> None:
