@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import cast
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructField, StructType
 
+from floodmark.connectors.ports.sink import Layout
 from floodmark.errors import WrongColumn
 from floodmark.ledger.delta import tables
 from floodmark.spark.write import layouts
+from floodmark.spark.write.tablesink import TableSink
 
 
 class Heard:
@@ -59,3 +62,26 @@ def test_a_column_that_spark_pads_is_refused(tmp_path: Path, declared: str, refu
             continue
         with pytest.raises(WrongColumn, match=f"found CHAR in {schema.names[0]}: .*ALTER COLUMN `{schema.names[0]}`"):
             layouts.check_columns(cast(SparkSession, None), "out", f"{address}/{schema.names[0]}", inner)
+
+
+class Outrun(Heard):
+    """A session before whose first statement another writer adds a row. It sets properties, and removes none."""
+
+    def sql(self, text: str) -> None:
+        super().sql(text)
+        if len(self.said) == 1:
+            address = text.split("`")[1]
+            write_deltalake(address, pa.table({"n": [1]}), mode="append")
+            given = dict(re.findall(r"'([^']+)' = '([^']+)'", text))
+            DeltaTable(address).alter.set_table_properties(given, raise_if_not_exists=False)
+
+
+@pytest.mark.parametrize("outrun", [True, False])
+def test_a_table_that_gets_rows_while_it_is_taken_over_is_given_back(tmp_path: Path, outrun: bool) -> None:
+    address, heard = str(tmp_path / "out"), Outrun() if outrun else Heard()
+    columns = StructType([StructField("n", LongType())])
+    tables.create(address, columns.json(), {})
+    TableSink(address).make(cast(SparkSession, heard), Layout(columns), "me")
+    taken = f"ALTER TABLE delta.`{address}` SET TBLPROPERTIES ('floodmark.owner' = 'me', 'floodmark.adopted' = 'empty')"
+    back = f"ALTER TABLE delta.`{address}` UNSET TBLPROPERTIES IF EXISTS ('floodmark.owner', 'floodmark.adopted')"
+    assert heard.said == ([taken, back] if outrun else [taken])

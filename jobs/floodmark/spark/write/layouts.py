@@ -52,6 +52,11 @@ def set_properties(spark: SparkSession, address: str, properties: Mapping[str, s
         )
 
 
+def unset_properties(spark: SparkSession, address: str, names: Iterable[str]) -> None:
+    """Remove properties of a table, in a commit without rows."""
+    _alter(spark, address, f"UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(_text, names))})", "properties to remove")
+
+
 def check_columns(spark: SparkSession, name: str, address: str, schema: StructType, adds: bool = False) -> None:
     """Refuse a table whose columns differ from the sink's, naming the differences; `adds`: it may lack some."""
     table = tables.open_table(address)

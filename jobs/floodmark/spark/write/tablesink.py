@@ -139,12 +139,15 @@ def create(
 ) -> None:
     """Make the table with its owner in one commit; an empty table that nobody owns is taken over.
 
-    One that a killed run has made is made what it would be now.
+    If another writer adds rows before that, the table is given back, and a check finds them. One that a killed run has
+    made is made what it would be now.
     """
     tables.create(address, _nullable(schema).json(), {tables.OWNER: owner, **(properties or {})}, partitions)
     found = tables.open_table(address)
     if found is not None and tables.owner_of(found) is None:
         layouts.set_properties(spark, address, {tables.OWNER: owner, tables.ADOPTED: tables.ADOPTED_EMPTY})
+        if not tables.is_empty(_opened(address)):
+            layouts.unset_properties(spark, address, (tables.OWNER, tables.ADOPTED))
     elif found is not None:
         _refit(spark, address, found, owner, schema, partitions)
     sync_table(address)
