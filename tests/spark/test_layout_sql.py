@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pyarrow as pa
@@ -13,9 +14,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructField, StructType
 
 from floodmark.connectors.ports.sink import Layout
-from floodmark.errors import WrongColumn
+from floodmark.errors import InputFault, WrongColumn
 from floodmark.ledger.delta import tables
 from floodmark.spark.write import layouts
+from floodmark.spark.write.rewriting import rows_of
 from floodmark.spark.write.tablesink import TableSink
 
 
@@ -85,3 +87,10 @@ def test_a_table_that_gets_rows_while_it_is_taken_over_is_given_back(tmp_path: P
     taken = f"ALTER TABLE delta.`{address}` SET TBLPROPERTIES ('floodmark.owner' = 'me', 'floodmark.adopted' = 'empty')"
     back = f"ALTER TABLE delta.`{address}` UNSET TBLPROPERTIES IF EXISTS ('floodmark.owner', 'floodmark.adopted')"
     assert heard.said == ([taken, back] if outrun else [taken])
+
+
+def test_a_file_without_statistics_is_named_with_the_way_on() -> None:
+    unknown = SimpleNamespace(isDefined=lambda: False)
+    file = SimpleNamespace(numLogicalRecords=lambda: unknown, path=lambda: "k=1/part-0.parquet")
+    with pytest.raises(InputFault, match=r"expected statistics of file part-0\.parquet .* `floodmark reset`"):
+        rows_of(file)

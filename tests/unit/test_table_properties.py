@@ -11,7 +11,16 @@ from support.flow import Flow
 from support.lives import lived
 
 from floodmark.connectors.preflight import check_tables
-from floodmark.core.rules.sinks.tableproperties import FAMILIES, NEVER, REFUSED, WORKING, forgetful, unfit_property
+from floodmark.core.rules.sinks.tableproperties import (
+    FAMILIES,
+    NEVER,
+    REFUSED,
+    STATISTICS,
+    WORKING,
+    forgetful,
+    lacks_statistics,
+    unfit_property,
+)
 from floodmark.errors import Refused, RuleInvalid
 
 OTHERS = [f"{start}x" for start in FAMILIES]
@@ -79,6 +88,25 @@ def test_a_table_that_got_one_from_others_is_refused_before_a_run(tmp_path: Path
     DeltaTable(flow.sink()).alter.set_table_properties({name: "interval 9 days"}, raise_if_not_exists=False)
     assert forgetful([name.upper(), "a"]) == name
     with pytest.raises(Refused, match=f"{name} is set in the table, so no rule can write to it"):
+        check_tables(flow.rule(), flow.place, ledger.id)
+
+
+def test_a_sink_with_a_key_keeps_the_statistics_of_its_files(tmp_path: Path) -> None:
+    flow = _flow(tmp_path, **dict.fromkeys(STATISTICS, "False"))
+    assert lacks_statistics(flow.rule().sinks[0].properties)
+    assert not lacks_statistics({STATISTICS[0].upper(): "false", STATISTICS[1]: "true"})
+    flow.settings["sinks"][0]["key"] = ["k"]
+    with pytest.raises(RuleInvalid, match="needs the statistics of its files; found both false: remove one"):
+        flow.rule()
+
+
+def test_a_table_without_statistics_is_refused_before_a_run(tmp_path: Path) -> None:
+    flow = Flow(tmp_path)
+    flow.settings["sinks"] = [{"delta": flow.sink(), "key": ["start", "k"]}]
+    ledger = lived(flow)
+    check_tables(flow.rule(), flow.place, ledger.id)
+    DeltaTable(flow.sink()).alter.set_table_properties(dict.fromkeys(STATISTICS, "false"))
+    with pytest.raises(Refused, match=r"writeStatsAsStruct are false in the table, .* Set one to true"):
         check_tables(flow.rule(), flow.place, ledger.id)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from floodmark.connectors.columns import check_columns, check_names, differing
 from floodmark.connectors.delta.lookups import LookupTable, check_lookups
-from floodmark.connectors.delta.sink import check_partitions, delta_sinks
+from floodmark.connectors.delta.sink import DeltaSink, check_partitions, delta_sinks
 from floodmark.connectors.places import check_same_sinks
 from floodmark.connectors.planning.rewrites import check_followed
 from floodmark.connectors.ports.registry import open_sink, sinks, sources
@@ -166,6 +166,9 @@ def check_tables(rule: Rule, home: Home, owner: str | None) -> None:
         opened.check(owner)
         if one.key:
             opened.check_changeable()
+    for address, sink in delta_sinks(rule).items():
+        if sink.key:
+            DeltaSink(address).check_statistics()
     check_replaced(rule, home)
     check_distinct_tables(rule)
     check_streams(rule, home)

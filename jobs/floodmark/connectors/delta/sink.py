@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from floodmark.core.rules.kinds import tables_written
 from floodmark.core.rules.sinks.sinkcolumns import appends_only
-from floodmark.core.rules.sinks.tableproperties import REFUSED, forgetful
+from floodmark.core.rules.sinks.tableproperties import REFUSED, STATISTICS, forgetful, lacks_statistics
 from floodmark.core.text.addresses import location
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import NotOwned, Refused
@@ -64,6 +64,17 @@ class DeltaSink:
                     self.address,
                     f"{name} is set in the table, so no rule can write to it: {REFUSED[name]}. Unset "
                     f"it (`ALTER TABLE ... UNSET TBLPROPERTIES ('{name}')`)",
+                )
+            )
+
+    def check_statistics(self) -> None:
+        """Refuse a table whose checkpoints hold no statistics; a sink with `key` needs those of its files."""
+        if lacks_statistics(tables.properties_of(self.address)):
+            raise Refused(
+                about_sink(
+                    self.address,
+                    f"{' and '.join(STATISTICS)} are false in the table, and a sink with `key` needs one of them. "
+                    f"Set one to true (`ALTER TABLE ... SET TBLPROPERTIES ('{STATISTICS[0]}' = 'true')`)",
                 )
             )
 

@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from floodmark.core.sql.tree.names import CHANGE_FEED, FEED_BEFORE
+from floodmark.errors import InputFault
 from floodmark.ledger.delta.keybounds import Bound, may_hold
 from floodmark.spark.write.appending import Appending
 
@@ -53,4 +54,13 @@ def name_of(file: Any) -> str:
 
 
 def rows_of(file: Any) -> int:
-    return int(file.numLogicalRecords().get())
+    """How many rows a file has, by its statistics. Raises InputFault without these."""
+    found = file.numLogicalRecords()
+    if not found.isDefined():
+        raise InputFault(
+            f"expected statistics of file {name_of(file)} in the table's log, found none, so it is unknown how many "
+            "rows the file has: another writer left them out, or a checkpoint of the table (`delta.checkpoint."
+            "writeStatsAsJson`, `delta.checkpoint.writeStatsAsStruct`). Set one of these to true in the table, and "
+            "start over with `floodmark reset`"
+        )
+    return int(found.get())

@@ -11,7 +11,7 @@ from floodmark.core.rules.model import OUTBOX_KEEP_US, Rule, Sink
 from floodmark.core.rules.sinks.delivery import delivery
 from floodmark.core.rules.sinks.outboxes import ASIDE
 from floodmark.core.rules.sinks.sinkcolumns import STAMPS, appends_only
-from floodmark.core.rules.sinks.tableproperties import unfit_property
+from floodmark.core.rules.sinks.tableproperties import STATISTICS, lacks_statistics, unfit_property
 from floodmark.core.sql.tree.names import CHANGE_FEED, has_feed, of_feed
 from floodmark.core.text.addresses import same_address, within
 from floodmark.core.text.yamltree import Path as Field
@@ -129,6 +129,12 @@ def _properties(place: int, sink: Sink) -> Iterator[Problem]:
             yield ("sinks", place, "properties", name), f"expected no {name} of a sink: {why}"
         if (twin := next(one for one in sink.properties if one.lower() == name.lower())) != name:
             yield ("sinks", place, "properties", name), f"expected one property of that name, found {twin}, too"
+    if sink.key and lacks_statistics(sink.properties):
+        yield (
+            ("sinks", place, "properties"),
+            f"expected {' or '.join(STATISTICS)}, because a sink with `key` needs the statistics of its files; found "
+            "both false: remove one",
+        )
 
 
 def _feed(rule: Rule, place: int, sink: Sink) -> Iterator[Problem]:

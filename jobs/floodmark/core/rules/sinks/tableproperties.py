@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 DAY_US = 86_400_000_000
 
@@ -93,6 +93,7 @@ NEVER = (
     "delta.redirectWriterOnly-preview",
 )
 SPARKS_OWN = ("external", "is_managed_location", "location", "owner", "provider")
+STATISTICS = ("delta.checkpoint.writeStatsAsJson", "delta.checkpoint.writeStatsAsStruct")  # a checkpoint needs one
 RETENTIONS = ("delta.logretentionduration", "delta.deletedfileretentionduration")
 
 _REASONS = {name.lower(): why for name, why in REFUSED.items()}
@@ -136,3 +137,10 @@ def forgetful(properties: Collection[str]) -> str | None:
     """The property of an existing table that prevents any rule from writing to it; None if it has none."""
     there = {name.lower() for name in properties}
     return next((name for name in NEVER if name.lower() in there), None)
+
+
+def lacks_statistics(properties: Mapping[str, str]) -> bool:
+    """Whether checkpoints of a table with these properties hold no statistics of files. An upsert needs how many rows
+    each file has."""
+    given = {name.lower(): value.lower() for name, value in properties.items()}
+    return all(given.get(name.lower()) == "false" for name in STATISTICS)
