@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audited import Made
+from support.audited import TOKEN, Made
 
 EPOCH, UNDONE = 4, (4 << 20) + (1 << 19)
 
@@ -171,3 +171,31 @@ def test_an_announced_epoch_with_another_end_is_broken(tmp_path: Path, kind: str
     made.put(kind, EPOCH, json.loads(made.rows[-2].body))
     made.save()
     assert any("which was to be abandoned" in what for _, what in made.verdicts())
+
+
+@pytest.mark.parametrize("address", ["lake/added", "file:///elsewhere/lake/added", "linked/added", "other/name"])
+def test_an_added_sink_that_only_this_epoch_wrote_is_known_by_any_spelling(tmp_path: Path, address: str) -> None:
+    made = Added(tmp_path, address)
+    assert made.verdicts() == []
+
+
+def test_an_added_sink_without_an_undo_is_broken(tmp_path: Path) -> None:
+    made = Added(tmp_path, "lake/added", names=False)
+    assert [verdict for verdict, what in made.verdicts() if "names no commit that keeps it" in what] == ["broken"]
+
+
+class Added(Abandoned):
+    """The abandoned epoch's rule has one more sink, which no other epoch has written. `names`: its undo is recorded."""
+
+    def __init__(self, root: Path, address: str, names: bool = True):
+        self._address = address
+        table = f"sink/{root / 'lake' / 'added'}"
+        more = {table: {"version": UNDONE, "commit": 1, "undoes": []}} if names else {}
+        super().__init__(root, says=lambda body: body["tables"].update(more))
+
+    def put(self, kind: str, epoch: int, body: dict[str, Any], generation: int = 1, token: str = TOKEN) -> None:
+        if kind == "intent" and epoch == EPOCH:
+            rule = json.loads(body["rule"])
+            rule["sinks"].append({"kind": "delta", "address": self._address, "qos": 2})
+            body["rule"] = json.dumps(rule)
+        super().put(kind, epoch, body, generation, token)

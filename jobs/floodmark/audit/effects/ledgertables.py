@@ -11,6 +11,7 @@ from floodmark.audit.effects.accounts import cut_apps
 from floodmark.audit.effects.allowed import cuts
 from floodmark.audit.effects.moves import LogReplay, replay_log
 from floodmark.audit.effects.sinktables import PREFIX, Sinks, tables_of
+from floodmark.audit.effects.undone import unlisted
 from floodmark.audit.evidence import TableLog
 from floodmark.audit.ledger.forgets import Forget
 from floodmark.audit.ledger.generations import Epoch, Generation
@@ -82,7 +83,8 @@ class Tables:
             ids = dict(generation.begun["table_ids"])
             for epoch in generation.epochs:
                 ids |= epoch.end.get("table_ids", {})
-                found[generation.number, epoch.number] = tables_of(epoch.rule["sinks"], ids, epoch.moved)
+                known = {**unlisted(epoch), **ids}
+                found[generation.number, epoch.number] = tables_of(epoch.rule["sinks"], known, epoch.moved)
         return found
 
     def key_of(self, table: str, log: TableLog) -> tuple[str, ...] | None:

@@ -33,6 +33,11 @@ def is_allowed(epoch: Epoch, table: str, commit: int, version: int, intent: Any)
     return commit == undone["commit"] if is_undo(version) else commit in undone["undoes"]
 
 
+def unlisted(epoch: Epoch) -> dict[str, str]:
+    """The sinks of an abandoned epoch, without ids: no row lists a table that the epoch was the first to write."""
+    return dict.fromkeys(epoch.end["tables"], "") if epoch.result == "abandoned" else {}
+
+
 def unnamed(epoch: Epoch, sinks: Sinks | None) -> Iterator[Finding]:
     """Sinks that are tables and have no undoing commit: an attempt might still write there."""
     for table in sorted((sinks or {}).keys() - epoch.end["tables"].keys()):
