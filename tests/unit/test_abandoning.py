@@ -188,13 +188,13 @@ class Told:
         kept = {name: getattr(intent, name) for name in ("entry", "watermark", "maxima", "heard", "counts")}
         return Lost(**kept, intent=intent.digest, lost=1, lost_epochs=(1,), due=(None, None))
 
-    def commit(self, version: int) -> None:
-        self.ledger.commit(Commit(**self.at(version), intent=self.intend(version).digest))
+    def commit(self, version: int, ids: dict[str, str] | None = None) -> None:
+        self.ledger.commit(Commit(**self.at(version), intent=self.intend(version).digest, table_ids=ids or {}))
 
-    def abandon(self) -> None:
+    def abandon(self, *sinks: str) -> None:
         head = self.ledger.abandon()
         undone = Undone(version=undo_version(head.epoch + 1), commit=5, undoes=(4,))
-        self.ledger.take_back(abandoned_row(head, {"sink/out": undone}))
+        self.ledger.take_back(abandoned_row(head, dict.fromkeys(sinks or ("sink/out",), undone)))
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -225,6 +225,19 @@ def test_an_abandoned_epoch_leaves_the_rule_where_it_stood() -> None:
     told.commit(2)
     assert told.ledger.head is not None
     assert (told.ledger.head.epoch, told.ledger.head.lost) == (3, (2,))
+
+
+def test_a_sink_that_only_an_abandoned_epoch_wrote_may_be_made_anew() -> None:
+    told = Told()
+    told.intend(1)
+    told.abandon("sink/out", "sink/added")
+    head = told.ledger.head
+    assert head is not None and head.written.keys() == head.commits.keys() == {"sink/out"}
+    told.commit(1, {"sink/added": "made anew"})
+    after = read_head(told.store)
+    assert after is not None
+    ids = {"sink/out": "id", "sink/added": "made anew"}
+    check_tables(after, {"sink/out": undo_version(1), "sink/added": None}, ids, {})
 
 
 @pytest.mark.parametrize("how", ["intend", "commit", "lose", "twice"])

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audited import TOKEN, Made
+from deltalake import Schema
+from support.audited import COLUMNS, TOKEN, Made
 
 EPOCH, UNDONE = 4, (4 << 20) + (1 << 19)
 
@@ -184,14 +185,39 @@ def test_an_added_sink_without_an_undo_is_broken(tmp_path: Path) -> None:
     assert [verdict for verdict, what in made.verdicts() if "names no commit that keeps it" in what] == ["broken"]
 
 
-class Added(Abandoned):
-    """The abandoned epoch's rule has one more sink, which no other epoch has written. `names`: its undo is recorded."""
+@pytest.mark.parametrize(("of", "verdicts"), [("removed", []), ("same", ["broken"]), (None, ["broken"])])
+def test_an_undo_is_looked_for_in_the_table_that_the_sink_was_then(
+    tmp_path: Path, of: str | None, verdicts: list[str]
+) -> None:
+    """The user has removed the sink's table; the next epoch has made another, and has no rows for it."""
+    place = tmp_path / "lake" / "added"
+    id_ = Made._table(place, Schema.from_json(COLUMNS), {})
+    made = Added(tmp_path, "lake/added", of=id_ if of == "same" else of)
+    made.idle(EPOCH + 1, {f"sink/{place}": id_})
+    assert [verdict for verdict, _ in made.verdicts()] == verdicts
 
-    def __init__(self, root: Path, address: str, names: bool = True):
-        self._address = address
-        table = f"sink/{root / 'lake' / 'added'}"
-        more = {table: {"version": UNDONE, "commit": 1, "undoes": []}} if names else {}
+
+class Added(Abandoned):
+    """The abandoned epoch's rule has one more sink, which no other epoch has written.
+
+    `names`: its undo is recorded; `of`: in which table, where the row says so.
+    """
+
+    def __init__(self, root: Path, address: str, names: bool = True, of: str | None = None):
+        self._address, table = address, f"sink/{root / 'lake' / 'added'}"
+        of_table = {} if of is None else {"table_id": of}
+        more = {table: {"version": UNDONE, "commit": 1, "undoes": [], **of_table}} if names else {}
         super().__init__(root, says=lambda body: body["tables"].update(more))
+
+    def idle(self, number: int, ids: dict[str, str]) -> None:
+        """One more epoch, which has read nothing, and made these tables."""
+        counts = {"s": dict.fromkeys(("read", "filtered", "dead", "late", "folded"), 0)}
+        kept = {"format": 2, "entry": self._entry(3), "watermark": 3, "maxima": {}, "counts": counts}
+        intent = {**kept, "watermark_before": 3, "rule": self.rule}
+        self.put("intent", number, intent)
+        hashed = hashlib.sha256(json.dumps(intent).encode()).hexdigest()
+        self.put("commit", number, {**kept, "intent": hashed, "tables": {}, "table_ids": ids, "output_rows": 0})
+        self.save()
 
     def put(self, kind: str, epoch: int, body: dict[str, Any], generation: int = 1, token: str = TOKEN) -> None:
         if kind == "intent" and epoch == EPOCH:

@@ -14,7 +14,7 @@ from floodmark.audit.effects.ledgertables import Tables
 from floodmark.audit.effects.logs import absent, ascending, holes
 from floodmark.audit.effects.moves import Move, hidden, miscompacted, misshown
 from floodmark.audit.effects.sinktables import PREFIX, tables_of
-from floodmark.audit.effects.undone import undone, unnamed
+from floodmark.audit.effects.undone import table_of, undone, unnamed
 from floodmark.audit.effects.unnamed import Unnamed
 from floodmark.audit.evidence import Finding, LogEntry, TableLog
 from floodmark.audit.ledger.generations import Generation
@@ -118,8 +118,8 @@ class Effects:
         """Check the commits that undid epochs, in every sink that is still the same table."""
         for epoch in (one for one in generation.epochs if one.result == "abandoned"):
             self.notes.findings += unnamed(epoch, self.tables.sinks[generation.number, epoch.number])
-            for table in epoch.end["tables"]:
-                log, id_ = self.tables.log(table, generation.number), self.tables.ids[generation.number].get(table)
+            for table, written in epoch.end["tables"].items():
+                log, id_ = self.tables.log(table, generation.number), table_of(written, generation, table)
                 if id_ is not None and id_ not in self.story.dropped and log.readable and log.id == id_:
                     self.notes.findings += undone(epoch, table, app_of(generation, self.ledger, table), log)
 

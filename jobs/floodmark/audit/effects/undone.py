@@ -45,6 +45,12 @@ def unnamed(epoch: Epoch, sinks: Sinks | None) -> Iterator[Finding]:
         yield Finding("broken", what, epoch.generation, epoch.number, table)
 
 
+def table_of(written: Mapping[str, Any], generation: Generation, table: str) -> str | None:
+    """The id of the table in which an epoch was undone. A sink that no commit names may be another table since."""
+    id_: str | None = written.get("table_id") or ids_of(generation).get(table)
+    return id_
+
+
 def undone(epoch: Epoch, table: str, app: str, log: TableLog) -> Iterator[Finding]:
     """Faults of the commit that the ledger names as undoing the epoch in a sink."""
     written: Mapping[str, Any] = epoch.end["tables"][table]
@@ -112,5 +118,5 @@ def cancelled(generations: Iterable[Generation], table: str, id_: str | None) ->
     `id_`: the table's; another one may have had its name in older generations.
     """
     found = ((one, epoch.end["tables"]) for one in generations for epoch in one.epochs if epoch.result == "abandoned")
-    undone = [tables[table] for one, tables in found if table in tables and ids_of(one).get(table) == id_]
+    undone = [tables[table] for one, tables in found if table in tables and table_of(tables[table], one, table) == id_]
     return {version for one in undone for version in (one["commit"], *one["undoes"])}

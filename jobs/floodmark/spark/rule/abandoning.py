@@ -13,6 +13,7 @@ import json
 from pyspark.sql import SparkSession
 
 from floodmark.connectors.abandoning import Readers, inspect_sink, inspect_sinks
+from floodmark.connectors.delta.sink import DeltaSink
 from floodmark.core.lifecycle.abandoning import (
     SinkState,
     Undo,
@@ -107,4 +108,4 @@ def _compared(site: Site, head: Head) -> Undone:
             )
         )
     sync_commit(site.address, found.commit)
-    return Undone(version=version, commit=found.commit, undoes=undoes)
+    return Undone(version=version, commit=found.commit, undoes=undoes, table_id=DeltaSink(site.address).id())

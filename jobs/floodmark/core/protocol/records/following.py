@@ -164,6 +164,7 @@ def _abandoned(head: Head, row: Row) -> Head:
         raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was abandoned without a row that announced it")
     if (Entry.parse(done.entry), done.watermark) != (head.entry, head.watermark):
         raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was abandoned, but its offsets or watermark moved")
+    listed = {name: table for name, table in done.tables.items() if name in head.table_ids}  # others may be made anew
     return replace(
         head,
         epoch=row.epoch,
@@ -171,8 +172,8 @@ def _abandoned(head: Head, row: Row) -> Head:
         abandoned=(*head.abandoned, row.epoch),
         abandoning=False,
         announced_sinks=_announced(head),
-        written={**head.written, **{name: table.version for name, table in done.tables.items()}},
-        commits={**head.commits, **{name: table.commit for name, table in done.tables.items()}},
+        written={**head.written, **{name: table.version for name, table in listed.items()}},
+        commits={**head.commits, **{name: table.commit for name, table in listed.items()}},
         open=None,
         attempt=0,
     )

@@ -220,12 +220,14 @@ class Abandoning(Record):
 class Undone(Record):
     """The commit that took an epoch back in one sink. `version`: app transaction; `commit`: its Delta version.
 
-    undoes: the commits of the epoch's attempts, the oldest first; empty if the sink had none of them.
+    undoes: the commits of the epoch's attempts, the oldest first; empty if the sink had none of them. table_id: the
+    sink's table; None if a Floodmark that did not record it wrote the row.
     """
 
     version: int
     commit: int
     undoes: tuple[int, ...] = ()
+    table_id: str | None = Field(default=None, exclude_if=operator.not_)
 
 
 class Abandoned(Record):
