@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from support.flow import SCHEMA, START, STATELESS, Flow, event, rows_of
 from support.oracle import ordered
-from support.running import backfill, crash, reset, run
+from support.running import abandon, backfill, crash, reset, run
 
 from floodmark.audit.certificate import audit
 from floodmark.errors import InputFault, Refused, RuleChanged, SqlRefused, WrongColumn
@@ -120,6 +120,27 @@ def test_a_reset_lays_tables_out_as_the_rule_says_now(spark: SparkSession, place
     run(spark, flow)
     assert [layout(spark, flow, i) for i in range(3)] == [([], ["n"]), (["n"], []), ([], ["k"])]
     assert sink(flow, 2) == [("a", 1.0)]
+    proven(flow)
+
+
+@pytest.mark.prove
+def test_an_added_sink_that_no_epoch_has_written_may_get_another_layout(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, sql=STATELESS, sinks=1)
+    flow.arrive(FIRST)
+    run(spark, flow)
+    old, added = {"delta": flow.sink(0)}, {"delta": flow.sink(1), "columns": ["k", "v"]}
+    flow.settings["sinks"] = [old, {**added, "partition_by": ["k"]}]
+    run(spark, flow)
+    assert layout(spark, flow, 1) == (["k"], [])
+    flow.settings["sinks"] = [old, added]
+    flow.arrive(SECOND)
+    assert crash(spark, flow, "commit.before")
+    abandon(spark, flow)
+    proven(flow)
+    flow.settings["sinks"] = [old, {"delta": flow.sink(1), "columns": ["n", "v"], "partition_by": ["n"]}]
+    run(spark, flow)
+    assert layout(spark, flow, 1) == (["n"], [])
+    assert len(sink(flow, 1)) == len(SECOND)
     proven(flow)
 
 

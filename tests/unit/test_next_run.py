@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from floodmark.connectors.preflight import check_result_names
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit
 from floodmark.errors import WrongColumn
+from floodmark.ledger.delta.tables import OWNER, create
 from floodmark.ledger.ledger import Ledger
 from floodmark.views.ruleplan import plan_of
 
@@ -88,3 +90,24 @@ def test_a_plan_says_that_rewrites_cannot_be_corrected(place: Path) -> None:
     table.delete("k = 'a'")
     said = next_run(flow)
     assert said.startswith("would stop: ") and "rows from before a reset" in said, said
+
+
+def column(name: str) -> dict[str, Any]:
+    return {"name": name, "type": "long", "nullable": True, "metadata": {}}
+
+
+def test_a_plan_passes_over_an_added_table_that_the_next_run_makes_anew(place: Path) -> None:
+    flow = flow_of(place)
+    flow.arrive([event(1)])
+    rule = flow.rule()
+    ledger = Ledger.open(flow.place.ledger, "by hand")
+    entry = Entry(0, (sources(rule, flow.place)["events"].end(),)).text()
+    ledger.begin(
+        1, "token", Commit(entry=entry, watermark=None, maxima={"events": None}, heard={}, rule=rule.to_json())
+    )
+    older = pa.table({"old": [1], "n": [1]})
+    made = json.dumps({"type": "struct", "fields": [column(name) for name in older.column_names]})
+    create(flow.sink(), made, {OWNER: ledger.id}, ["old"])
+    assert next_run(flow).startswith("has nothing to do")
+    write_deltalake(flow.sink(), older, mode="append")
+    assert "columns differ from the rule's" in next_run(flow)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from floodmark.connectors.columns import check_columns, check_names, differing
 from floodmark.connectors.delta.lookups import LookupTable, check_lookups
-from floodmark.connectors.delta.sink import DeltaSink, check_partitions, delta_sinks
+from floodmark.connectors.delta.sink import DeltaSink, check_partitions_but, delta_sinks, refitted
 from floodmark.connectors.places import check_same_sinks
 from floodmark.connectors.planning.rewrites import check_followed
 from floodmark.connectors.ports.registry import open_sink, sinks, sources
@@ -68,15 +68,16 @@ def check_next(rule: Rule, root: Path) -> None:
     if ledger is None:
         check_not_renamed(home)
     check_tables(rule, home, ledger.id if ledger else None)
+    fresh = refitted(rule, ledger.head if ledger else None, ledger.id if ledger else None)
     check_outside_home(rule, root)
     check_sql_columns(rule, home)
     if ledger is None or ledger.head is None:
         check_start_versions(rule, home)
     elif ledger.head.seal is None:
         check_same_sinks(ledger.head, rule, ledger.id)
-        check_result_names(rule)
+        check_result_names(rule, fresh)
         check_followed(rule, home, ledger.head)
-    check_partitions(rule)
+    check_partitions_but(rule, fresh)
 
 
 def cautions(rule: Rule, root: Path) -> tuple[str, ...]:
@@ -85,11 +86,15 @@ def cautions(rule: Rule, root: Path) -> tuple[str, ...]:
     return tuple(said for one in found for said in one.origin.cautions())
 
 
-def check_result_names(rule: Rule) -> None:
-    """Refuse a Delta sink whose table has columns of other names than the rule gives, as far as its text shows them."""
+def check_result_names(rule: Rule, fresh: Collection[str] = ()) -> None:
+    """Refuse a Delta sink whose table has columns of other names than the rule gives, as far as its text shows them.
+
+    `fresh`: tables, by location, that get the columns of today.
+    """
     given = [] if rule.rebuild else results_of(rule)
     for sink in rule.sinks if given else ():
-        table = tables.open_table(location(sink.address)) if sink.address in delta_sinks(rule) else None
+        place = location(sink.address) if sink.address in delta_sinks(rule) else None
+        table = tables.open_table(place) if place is not None and place not in fresh else None
         if table is not None:
             _check_names(sink, given, tables.columns_of(table))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
+from floodmark.core.protocol.places import places_of
 from floodmark.core.rules.kinds import tables_written
 from floodmark.core.rules.sinks.sinkcolumns import appends_only
 from floodmark.core.rules.sinks.tableproperties import REFUSED, STATISTICS, forgetful, lacks_statistics
@@ -16,6 +17,7 @@ from floodmark.errors import NotOwned, Refused
 from floodmark.ledger.delta import tablelog, tables
 
 if TYPE_CHECKING:
+    from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule, Sink
 
 
@@ -147,6 +149,23 @@ def check_partitions(rule: Rule, made_by: str | None = None) -> None:
         table = tables.open_table(address) if made_by else None
         if table is None or tables.owner_of(table) != made_by:
             DeltaSink(address).check_partitions(sink.partition_by)
+
+
+def check_partitions_but(rule: Rule, refitted: Collection[str]) -> None:
+    """The same, except of tables that get the layout of today (`refitted`: by location)."""
+    for address, sink in delta_sinks(rule).items():
+        if address not in refitted:
+            DeltaSink(address).check_partitions(sink.partition_by)
+
+
+def refitted(rule: Rule, head: Head | None, owner: str | None) -> set[str]:
+    """The rule's tables, by location, that the next run gives the layout of today.
+
+    Runs of this `owner`, a ledger, have made them; no commit names them, and they hold nothing.
+    """
+    listed = set(places_of(head).values()) if head else set()
+    opened = {address: tables.open_table(address) for address in delta_sinks(rule) if address not in listed}
+    return {address for address, table in opened.items() if owner and table and tables.is_unused(table, owner)}
 
 
 def delta_sinks(rule: Rule) -> dict[str, Sink]:

@@ -240,10 +240,15 @@ def is_misfit(table: DeltaTable, owner: str, schema: str, partitions: Sequence[s
 
     A run that was killed has then created it for an older text of its rule.
     """
-    properties = table.metadata().configuration
-    if properties.get(OWNER) != owner or ADOPTED in properties or not is_empty(table):
+    if not is_unused(table, owner):
         return False
     return table.schema() != Schema.from_json(schema) or partitions_of(table) != list(partitions)
+
+
+def is_unused(table: DeltaTable, owner: str) -> bool:
+    """Whether the owner created this table, which holds nothing."""
+    properties = table.metadata().configuration
+    return properties.get(OWNER) == owner and ADOPTED not in properties and is_empty(table)
 
 
 def columns_of(table: DeltaTable) -> dict[str, str]:

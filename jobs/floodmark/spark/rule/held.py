@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from floodmark.connectors.backlog.news import rebuild_due
-from floodmark.connectors.delta.sink import check_partitions
+from floodmark.connectors.delta.sink import check_partitions, refitted
 from floodmark.connectors.places import check_same_sinks, is_moved, text_now
 from floodmark.connectors.planning.rewrites import check_followed
 from floodmark.connectors.preflight import check_replaced, check_sinks_exist
@@ -36,6 +36,7 @@ from floodmark.spark.rule.backfill.validity import is_valid
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import CorrectionReport, RunReport
 from floodmark.spark.rule.generation import Plan
+from floodmark.spark.write.sites import Site
 
 NO_REWRITES: Mapping[str, Sequence[Rewrite]] = {}
 
@@ -277,9 +278,11 @@ class HeldRule:
 
     def _check_sinks(self, session: SparkSession, plan: Plan) -> None:
         """Check the sinks' columns and give them their layout; create those that were added since the last epoch."""
+        sites = self.drainer.sites(plan).sinks.values()
+        _refit(session, plan, sites, self.head, self._ledger.id)
         check_partitions(plan.rule)
         check_columns(session, plan)
-        for site in self.drainer.sites(plan).sinks.values():
+        for site in sites:
             if site.name not in self.head.table_ids:
                 plan.writable(site.address).check_no_old_rows(site.app, plan.rule.rule)
                 generation.make_sink(session, plan, site, self._ledger.id)
@@ -292,6 +295,14 @@ def _is_deferred(found: Backfill, head: Head) -> bool:
         head.deferred.get(name, ())[:1] and head.deferred[name][0].since == one.since
         for name, one in found.rewrites.items()
     )
+
+
+def _refit(session: SparkSession, plan: Plan, sites: Iterable[Site], head: Head, ledger: str) -> None:
+    """Give sinks that an older text of the rule has made, and that no epoch has written, the layout of today."""
+    fresh = refitted(plan.rule, head, ledger)
+    for site in sites:
+        if site.address in fresh or (plan.sinks[site.address].outbox and site.name not in head.table_ids):
+            generation.make_sink(session, plan, site, ledger)
 
 
 def check_columns(session: SparkSession, plan: Plan) -> None:
