@@ -78,17 +78,10 @@ class Intents:
         return engine_of(self._session)
 
     def _columns(self) -> Columns:
-        """The columns of all streams, if they differ from those of the previous epoch.
-
-        Only a rule that accepts new columns reads others than its generation started with; types can change for any.
-        """
+        """The columns of all streams, if they differ from those of the previous epoch."""
         now, before = columns_of(self._plan.fold.shape.streams), self.head.columns
         if not grows(self._plan.rule):
-            types = {name: dict(columns) for name, columns in now.items()}
-            now = {
-                name: [(column, types.get(name, {}).get(column, kind)) for column, kind in columns]
-                for name, columns in before.items()
-            }
+            now = known_columns(now, before, self._plan.rule.query.star)
         return now if now != before else {}
 
     def _pinned(self) -> dict[str, Pinned]:
@@ -136,3 +129,21 @@ class Intents:
         if self.head.open is not None:
             return self.head.open.replay
         return self._replay if entry.offsets == self.head.entry.offsets else None
+
+
+def known_columns(now: Columns, before: Columns, star: bool) -> Columns:
+    """The columns that epochs have read, with today's types, and those that an edit of the rule reads for the first
+    time. With a `*` (`star`) that is none: it means the columns of the generation's start."""
+    types = {name: dict(columns) for name, columns in now.items()}
+    found = {
+        name: [(column, types.get(name, {}).get(column, kind)) for column, kind in columns]
+        for name, columns in before.items()
+    }
+    if star:
+        return found
+    return {name: [*columns, *_new(now.get(name, []), columns)] for name, columns in found.items()}
+
+
+def _new(now: list[tuple[str, str]], known: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    names = {column.lower() for column, _ in known}
+    return [(column, kind) for column, kind in now if column.lower() not in names]
