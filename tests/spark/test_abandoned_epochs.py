@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,24 @@ def test_what_an_epoch_wrote_is_undone_and_its_input_is_read_again(spark: SparkS
     flow.arrive(PORTIONS[2])
     run(spark, flow)
     is_as(held(flow), undisturbed(spark, place, kind))
+    proven(flow)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("point", ["intent.after", "sink0.after", "commit.before"])
+def test_an_open_rebuild_whose_source_was_made_anew_is_followed_by_another(
+    spark: SparkSession, place: Path, point: str
+) -> None:
+    flow, twin = made(place, "rebuilt"), made(place, "rebuilt", "twin")
+    flow.arrive(PORTIONS[0])
+    run(spark, flow)
+    flow.arrive(PORTIONS[1])
+    assert crash(spark, flow, point)
+    shutil.rmtree(flow.source)
+    for one in (flow, twin):
+        one.arrive(PORTIONS[2])
+        run(spark, one)
+    is_as(held(flow), held(twin))
     proven(flow)
 
 

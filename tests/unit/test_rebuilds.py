@@ -20,7 +20,7 @@ from floodmark.connectors.backlog import news
 from floodmark.connectors.backlog.news import check_reached, look
 from floodmark.connectors.backlog.retention import limits
 from floodmark.connectors.ports.registry import sources
-from floodmark.connectors.preflight import check_without_jvm
+from floodmark.connectors.preflight import check_without_jvm, has_lost_input
 from floodmark.core.lifecycle.changes import check_edit
 from floodmark.core.protocol.records.rows import Counts, Pinned
 from floodmark.core.rules.rule import load_rule
@@ -90,6 +90,17 @@ def test_a_run_that_has_begun_since_is_no_fault_of_the_one_that_ended(
     else:
         with pytest.raises(RunFailed, match="epoch 2 is open"):
             check_reached(flow.rule(), flow.home, seen)
+
+
+def test_an_open_rebuild_has_lost_its_input_once_the_source_was_made_anew(flow: Flow) -> None:
+    flow.arrive([event(2)])
+    ledger = Ledger.open(flow.place.ledger, "another")
+    ledger.intend(intent(flow, 2, None, 0, Counts(read=1, folded=1)))
+    flow.arrive([event(3)])
+    assert not has_lost_input(flow.rule(), flow.place, ledger.begun)
+    shutil.rmtree(flow.source)
+    flow.arrive([event(4)])
+    assert has_lost_input(flow.rule(), flow.place, ledger.begun)
 
 
 def test_a_run_is_due_for_any_source_that_is_another_now(flow: Flow) -> None:

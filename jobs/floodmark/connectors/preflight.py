@@ -233,6 +233,15 @@ def check_sources(rule: Rule, home: Home, head: Head) -> None:
                 source.check_readable(head.lines[name], line)
 
 
+def has_lost_input(rule: Rule, home: Home, head: Head) -> bool:
+    """Whether the streams' tables no longer hold what was read, as far as `check_sources` can tell."""
+    try:
+        check_sources(rule, home, head)
+    except HistoryGone:
+        return True
+    return False
+
+
 def check_kept(rule: Rule, home: Home, begun: Entry, end: Entry) -> None:
     """Check that the sources still have the rows between two entries, which epochs have read. Raises HistoryGone."""
     for source, one, other in zip(sources(rule, home).values(), begun.offsets, end.offsets, strict=True):

@@ -11,7 +11,7 @@ from floodmark.connectors.backlog.news import rebuild_due
 from floodmark.connectors.delta.sink import check_partitions, refitted
 from floodmark.connectors.places import check_same_sinks, is_moved, text_now
 from floodmark.connectors.planning.rewrites import check_followed
-from floodmark.connectors.preflight import check_replaced, check_sinks_exist
+from floodmark.connectors.preflight import check_replaced, check_sinks_exist, has_lost_input
 from floodmark.core.lifecycle.backfills import check_text
 from floodmark.core.lifecycle.changes import check_state_columns, check_state_tables
 from floodmark.core.lifecycle.corrections import counts_of, given_up
@@ -107,6 +107,9 @@ class HeldRule:
                 self._finish_backfill(head)
         elif step is Gate.LOSE_EPOCH:
             self._lose(head)
+        elif _is_overtaken(head, self._rule, self._home):
+            _begin_rebuild(self._root, self._rule, self._home, self._ledger)
+            self._has_begun = True
         else:
             return self._finish(head, go_on)
         return False
@@ -240,11 +243,7 @@ class HeldRule:
         """Run a generation of one epoch over the whole input, which replaces all rows of the sinks."""
         check_replaced(self._rule, self._home)
         if not self._has_begun:
-            session, plan = analyse(self._root, self._rule, self._home, None)
-            check_partitions(plan.rule)
-            check_columns(session, plan)
-            generation.start_change(self._ledger, self._rule.rule, keep_output=False, why=generation.REBUILD)
-            generation.finish_change(session, plan, self._home, self._ledger)
+            _begin_rebuild(self._root, self._rule, self._home, self._ledger)
         session, plan = self.fit_to_go_on()
         until = self.drainer.close_until(plan)
         self.drainer.drain_at_once(session, plan, ticks=() if until is None else tick(until))
@@ -295,6 +294,23 @@ def _is_deferred(found: Backfill, head: Head) -> bool:
         head.deferred.get(name, ())[:1] and head.deferred[name][0].since == one.since
         for name, one in found.rewrites.items()
     )
+
+
+def _is_overtaken(head: Head, rule: Rule, home: Home) -> bool:
+    """Whether the open epoch is a rebuild that cannot be finished, because a source was overwritten or recreated."""
+    assert head.open is not None
+    text = text_now(head.open.rule, head, rule)
+    return text.rebuild and rule.rebuild and has_lost_input(text, home, head)
+
+
+def _begin_rebuild(root: SparkSession, rule: Rule, home: Home, ledger: Ledger) -> None:
+    """Begin the generation of a rebuild. An open epoch is discarded: the new one replaces all that it has written."""
+    check_replaced(rule, home)
+    session, plan = analyse(root, rule, home, None)
+    check_partitions(plan.rule)
+    check_columns(session, plan)
+    generation.start_change(ledger, rule.rule, keep_output=False, why=generation.REBUILD)
+    generation.finish_change(session, plan, home, ledger)
 
 
 def _refit(session: SparkSession, plan: Plan, sites: Iterable[Site], head: Head, ledger: str) -> None:
