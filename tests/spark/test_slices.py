@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.flow import HOPPING, SLICED, Flow, event, rows_of
-from support.running import run
+from support.running import reset, run
 
+from floodmark.core.sql import slices
 from floodmark.errors import Refused, RuleChanged
 from floodmark.ledger.delta import tables
 from floodmark.ledger.ledger import LedgerReader
@@ -19,6 +20,7 @@ DECIMALS = f"SELECT window.start AS start, avg(CAST(n AS DECIMAL(9, 1))) AS mean
 LENGTHS = f"SELECT window.start AS start, CAST(avg(at - TIMESTAMP'2001-01-01') AS STRING) AS mean FROM events {GROUP}"
 WIDE = f"SELECT window.start AS start, sum(CAST(n AS DECIMAL(29, 0))) AS total FROM events {GROUP}"
 FIT = WIDE.replace("29", "28")
+LAST = f"SELECT window.start AS start, count_if(at >= window.end - INTERVAL '10' SECONDS) AS n FROM events {GROUP}"
 WITHOUT_ANSI = {"spark": {"shuffle_partitions": 2, "conf": {"spark.sql.ansi.enabled": False}}}
 
 
@@ -28,6 +30,7 @@ WITHOUT_ANSI = {"spark": {"shuffle_partitions": 2, "conf": {"spark.sql.ansi.enab
         (HOPPING, {}, "events"),
         (SLICED, {}, "slices"),
         (SLICED, {"windows": "rows"}, "events"),
+        (LAST, {}, "events"),
         (DECIMALS, {}, "events"),
         (LENGTHS, {}, "events"),
         (WIDE, WITHOUT_ANSI, "events"),
@@ -79,3 +82,24 @@ def test_another_way_to_keep_windows_needs_a_new_generation(spark: SparkSession,
     flow.settings["windows"] = "rows"
     with pytest.raises(RuleChanged, match="windows"):
         run(spark, flow)
+
+
+def test_windows_that_an_earlier_version_counted_by_the_bounds_of_slices_need_a_reset(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = Flow(place, sql=LAST)
+    flow.arrive([event(s) for s in (60, 70, 80)])
+    with monkeypatch.context() as before:
+        before.setattr(slices, "_check_windows", lambda *_: None)
+        run(spark, flow)
+    with pytest.raises(RuleChanged, match=r"expected state events, .*found slices: .*floodmark reset counted"):
+        run(spark, flow)
+    flow.arrive([event(200)])
+    with pytest.raises(RuleChanged, match="floodmark reset counted"):
+        run(spark, flow)
+    assert flow.ledger().head.open is None
+    reset(spark, flow)
+    run(spark, flow)
+    wanted = [(second, 1 if 10 <= second <= 30 else 0) for second in range(10, 90, 10)]
+    found = sorted((row["start"].minute * 60 + row["start"].second, row["n"]) for row in rows_of(flow.sink()))
+    assert found == wanted

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow import HOPPING, STATELESS, TUMBLING, Flow
+from support.flow import HOPPING, SLICED, STATELESS, TUMBLING, Flow
 
 from floodmark.core.lifecycle.changes import check_edit, check_state_columns, check_state_tables, misfits
 from floodmark.core.rules.rule import Rule
@@ -81,6 +81,14 @@ GOES_ON: list[tuple[dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("old", "new"), GOES_ON)
 def test_what_no_row_hangs_on_goes_on(tmp_path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     check_edit(rule(tmp_path, **old), rule(tmp_path, **new))
+
+
+def test_slices_that_only_an_earlier_version_took_need_a_reset(tmp_path: Path) -> None:
+    now = rule(tmp_path, sql=SLICED.replace("count(*) AS c", "count_if(at < window.end) AS c"))
+    assert now.slices is None
+    before = Rule.from_json(json.dumps({**json.loads(now.to_json()), "windows": "slices"}))
+    with pytest.raises(RuleChanged, match=r"changed windows or max_rows_per_window; .*floodmark reset counted"):
+        check_edit(before, now)
 
 
 def test_sinks_may_be_added_and_not_removed(tmp_path: Path) -> None:

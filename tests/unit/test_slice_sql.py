@@ -14,6 +14,26 @@ REFUSED = {
     "a list": (f"SELECT sort_array(§collect_list(v)) FROM flights {GROUP}", "aggregate collect_list by its parts"),
     "distinct": (f"SELECT §count(DISTINCT v) FROM flights {GROUP}", "needs all values"),
     "the clock": (f"SELECT count_if(date > §now()) AS n FROM flights {GROUP}", "now() within count_if(...)"),
+    "the end of the window in an aggregate": (
+        f"SELECT count_if(date >= §window.end - INTERVAL '10' MINUTES) AS n FROM flights {GROUP}",
+        "expected no window within an aggregate",
+    ),
+    "the start in a filter, in other letters": (
+        f"SELECT avg(v) FILTER (WHERE date < §`Window`.start + INTERVAL '9' MINUTES) AS m FROM flights {GROUP}",
+        "expected no window within an aggregate",
+    ),
+    "the window as a whole, in having": (
+        f"SELECT k FROM flights {GROUP} HAVING max(window_time(§window)) > max(date)",
+        "expected no window within an aggregate",
+    ),
+    "the window called again": (
+        f"SELECT sum(unix_micros(§window(date, '1 hour', '10 minutes').end)) AS n FROM flights {GROUP}",
+        "expected no window within an aggregate",
+    ),
+    "the window of rows below, in an aggregate": (
+        f"SELECT any(date > §window.start) AS n FROM (SELECT *, v + 1 AS w FROM flights) {GROUP}",
+        "expected no window within an aggregate",
+    ),
     "in having": (f"SELECT k FROM flights {GROUP} HAVING §median(v) > 1", "aggregate median by its parts"),
     "a select above": (f"§SELECT * FROM (SELECT max(v) AS m FROM flights {GROUP})", "nothing above it"),
     "two of them": (f"§SELECT k FROM flights {GROUP} UNION ALL SELECT k FROM flights {GROUP}", "nothing above it"),
@@ -66,6 +86,11 @@ def test_a_window_is_made_up_of_whole_slices(window: str, slice_: str) -> None:
     assert f"window(f.date, {slice_}" in found.partial
     assert found.keys == ("date", "k")
     assert found.time == "date"
+
+
+@pytest.mark.parametrize("argument", ["f.details.window", "f.window", "named_struct('window', v).window"])
+def test_another_window_within_an_aggregate_is_no_window(argument: str) -> None:
+    assert slices_of(f"SELECT max({argument}) AS m, window.start AS s FROM flights f {GROUP}", STREAMS).partials
 
 
 def test_a_key_counts_once_however_it_is_written() -> None:

@@ -99,7 +99,7 @@ def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
         *(_process(old.process, new.process) if old.process and new.process else ()),
         (
             "windows or max_rows_per_window",
-            _folding(old) != _folding(new) and (old.slices is None) != (new.slices is None),
+            _folding(old) != _folding(new) and _has_slices(old) != _has_slices(new),
         ),
         ("rebuild", old.rebuild != new.rebuild),
         ("late (amend)", old.amend_us != new.amend_us),
@@ -123,6 +123,14 @@ def _is_stateful(rule: Rule) -> bool:
 def _folding(rule: Rule) -> tuple[object, bool]:
     """The settings that choose between the two kinds of state that windows can have."""
     return rule.windows, rule.max_rows_per_window is None
+
+
+def _has_slices(rule: Rule) -> bool:
+    """Whether its windows are kept by slices, also those of a text that only an earlier version kept so."""
+    try:
+        return rule.slices is not None
+    except SqlRefused:
+        return True
 
 
 def _process(old: Process, new: Process) -> Iterator[tuple[str, bool]]:

@@ -10,13 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from sqlglot import exp
 
 from floodmark.core.sql.forms.relations import grid_root
 from floodmark.core.sql.forms.window import window_called
 from floodmark.core.sql.query import Query, analyse
-from floodmark.core.sql.state.partials import TOTALS, Aggregated, aggregated, each_once, grouping_column
+from floodmark.core.sql.state.partials import (
+    TOTALS,
+    Aggregated,
+    aggregated,
+    calls_of,
+    each_once,
+    grouping_column,
+)
 from floodmark.core.sql.tree.parse import parse
 from floodmark.core.sql.tree.shape import Select, Shape
 from floodmark.core.sql.windows import Grid, GroupSpec
@@ -53,6 +61,7 @@ def slices_of(sql: str, streams: Mapping[str, str | None], lookups: Collection[s
         raise shape.at(("join",), "expected no lookup table, because its rows may have changed when a window ends")
     if relation.uncut or len(source.reads) > 1:
         raise shape.at(("group",), "expected single rows below the GROUP BY, found a JOIN or OVER", source.number)
+    _check_windows(shape, source, spec.function)
     call = next(call for item in _items(source) if (call := window_called(source, item)))
     time, keys = call.expressions[0], each_once(_keys(shape, source, call.expressions[0]))
     slice_ = _slice(grid, time.sql("spark"))
@@ -61,6 +70,19 @@ def slices_of(sql: str, streams: Mapping[str, str | None], lookups: Collection[s
     found = Slices(**vars(aggregated(shape, source, by, ", ".join((slice_, *(sql for _, sql in columns))))), spec=spec)
     found.final()  # raises for expressions that are valid over the streams only
     return found
+
+
+def _check_windows(shape: Shape, grouped: Select, column: str) -> None:
+    """Refuse the window's own column within an aggregate: among the rows of a slice, Spark has the slice there."""
+    for call in calls_of(shape, grouped, set()):
+        for before, word in pairwise(shape.words):
+            inside = call.start < word.start < call.end
+            if inside and word.name == column and before.text != "." and before.name != "as":
+                problem = (
+                    f"expected no {column} within an aggregate, whose parts are of slices of time, found "
+                    f"{word.text}: remove `windows: slices`, and such windows are kept by their rows"
+                )
+                raise word.refuse(shape.sql, problem)
 
 
 def _items(grouped: Select) -> list[exp.Expr]:
