@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.flow import Flow
@@ -15,6 +17,7 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.protocol.ticks import onwards, tick, tick_target, watermark_of
 from floodmark.core.rules.rule import Rule
+from floodmark.spark.look.ahead import watermark_after
 
 SECOND = 1_000_000
 CLOCK = 1_700_000_000_000  # milliseconds: when the head's epoch was
@@ -112,6 +115,15 @@ def test_silence_of_one_stream_and_of_all_go_by_what_is_further(tmp_path: object
     assert tick_target(rule, head, (CLOCK + 600_000) * 1000, None) == 570 * SECOND
     rule, head = two_streams(tmp_path, 0, close_idle_after="11 minutes")
     assert tick_target(rule, head, (CLOCK + 600_000) * 1000, None) == 270 * SECOND
+
+
+def test_a_look_ahead_waits_again_for_a_silent_stream_with_new_rows(tmp_path: object) -> None:
+    rule, head = two_streams(tmp_path, 0)
+    clock = (CLOCK + 600_000) * 1000
+    both: Any = SimpleNamespace(speaking={"events", "others"}, maxima={"events": 900 * SECOND, "others": 20 * SECOND})
+    one: Any = SimpleNamespace(speaking={"events"}, maxima={"events": 900 * SECOND, "others": None})
+    assert watermark_after(rule, head, both, clock) == -10 * SECOND
+    assert watermark_after(rule, head, one, clock) == 870 * SECOND
 
 
 def test_an_intent_says_how_far_a_tick_goes() -> None:

@@ -21,7 +21,7 @@ from floodmark.core.protocol.expectations import ExpectationResult, uncommitted_
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Counts, total
 from floodmark.core.protocol.recovery import Gate, at_the_gate
-from floodmark.core.protocol.watermark import advance, holding, merge
+from floodmark.core.protocol.watermark import advance, hear, holding, merge
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import Refused
 from floodmark.ledger.home import Home
@@ -106,10 +106,15 @@ def _read(session: SparkSession, plan: Plan, home: Home, head: Head | None) -> t
     before = head.watermark if head else None
     latest = latest_times(rule, shape, clock)
     batch = Batch(frame, rule, shape, Limits(rule.late_below(before), latest))
-    maxima = merge(head.maxima if head else {}, batch.maxima)
-    after = advance(before, maxima, holding(rule, head.heard if head else {}, clock * 1000), in_snapshot=False)
     epoch, lost = (head.epoch + 1, head.lost) if head else (1, ())
-    return batch, Moment(epoch, before, after, lost, clock * 1000)
+    return batch, Moment(epoch, before, watermark_after(rule, head, batch, clock * 1000), lost, clock * 1000)
+
+
+def watermark_after(rule: Rule, head: Head | None, batch: Batch, clock: int) -> int | None:
+    """The watermark after an epoch that reads all new data: the watermark waits again for streams with new rows."""
+    before, maxima, heard = (head.watermark, head.maxima, head.heard) if head else (None, {}, {})
+    lateness = holding(rule, hear(heard, batch.speaking, clock), clock)
+    return advance(before, merge(maxima, batch.maxima), lateness, in_snapshot=False)
 
 
 def _fold(session: SparkSession, plan: Plan, place: Home, head: Head | None, batch: Batch, moment: Moment) -> Folded:

@@ -87,6 +87,11 @@ class Batch:
             self._refuse_failed()
 
     @property
+    def speaking(self) -> set[str]:
+        """The streams of which the epoch folds rows, which ends their silence."""
+        return {name for name, counts in self.counts.items() if counts.folded}
+
+    @property
     def _digesting(self) -> list[Digesting]:
         """Digests of each stream's folded rows, over their event time only: no other column is read here."""
         return [

@@ -113,8 +113,7 @@ class Intents:
             return self.head.open.heard
         lines = zip(sources(self._plan.rule, self._home).items(), entry.offsets, strict=True)
         waiting = {name for (name, source), line in lines if name in self.head.heard and source.news(line)}
-        folded = {name for name, counts in batch.counts.items() if counts.folded}
-        speaking = waiting if self.replay_of(entry) else waiting | folded
+        speaking = waiting if self.replay_of(entry) else waiting | batch.speaking
         return hear(self.head.heard, speaking, entry.clock_ms * 1000)
 
     def _ticks_of(self, entry: Entry) -> tuple[str, ...]:
