@@ -191,14 +191,15 @@ def test_the_head_knows_each_text_by_which_a_committed_epoch_was_written(ledger:
     assert ledger.head == head_from_text(head_to_text(ledger.head)) == read_head(ledger.rows)
 
 
-def test_epochs_that_only_pass_commits_without_rows_end_no_silence(ledger: Ledger) -> None:
-    """Rows do, also at qos 0, and a watermark that has taken the silence into account."""
-    nothing, rows = {"s": Counts()}, {"s": Counts(read=1, filtered=1)}
+def test_epochs_that_fold_no_rows_end_no_silence(ledger: Ledger) -> None:
+    """Folded rows do, also at qos 0, and a watermark that has taken the silence into account."""
+    nothing, rows = {"s": Counts()}, {"s": Counts(read=2, filtered=1, folded=1)}
+    others = {"s": Counts(read=3, filtered=1, dead=1, late=1)}
     for place, counts, watermark, ticks, since in (
         (1, nothing, None, (), 0),
         (2, rows, None, (), 2),
         (3, nothing, None, (), 2),
-        (4, nothing, None, (), 2),
+        (4, others, None, (), 2),
         (5, nothing, 7, (), 5),
         (6, nothing, 7, (), 5),
         (7, nothing, 7, ("until 7",), 7),

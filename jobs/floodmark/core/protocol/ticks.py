@@ -45,9 +45,9 @@ def tick_target(rule: Rule, head: Head, clock: int, close_until: int | None) -> 
 
 
 def quiet_until(rule: Rule, head: Head, clock: int) -> int | None:
-    """How far `close_idle_after` advances the watermark if nothing has come until `clock`; None: no tick is due.
+    """How far `close_idle_after` advances the watermark if no row has been folded until `clock`; None: no tick is due.
 
-    Silence counts as event time: the watermark advances by as much as the clock has since the newest epoch that read
+    Silence counts as event time: the watermark advances by as much as the clock has since the newest epoch that folded
     rows or moved the watermark. The result is also None if everything that the rule has seen is closed.
     """
     after = rule.close_idle_after_us

@@ -199,9 +199,12 @@ def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
 
 
 def _is_heard(head: Head, record: Commit | Lost) -> bool:
-    """Whether an epoch ends the silence: it has read rows, or the watermark has taken the silence into account."""
+    """Whether an epoch ends the silence: it has folded rows, or the watermark has taken the silence into account.
+
+    Filtered, late and dead rows do not move the watermark: if they ended the silence, windows could stay open for good.
+    """
     ticks = head.open.ticks if head.open else ()
-    return bool(total(record.counts).read or ticks or record.watermark != head.watermark)
+    return bool(total(record.counts).folded or ticks or record.watermark != head.watermark)
 
 
 def _skipped(head: Head) -> dict[str, int]:

@@ -41,7 +41,7 @@ class Head:
     `forgets`: how often rows of this generation were forgotten; `forgotten`: by table, the commit with which its log
     starts since the last time; `forgetting`: a forget that has not ended. `restated_by`: the class by which a backfill
     of everything has written the state since the newest committed epoch. `quiet_ms`: the clock of the newest epoch that
-    read rows or moved the watermark, if newer ones only passed commits without rows.
+    folded rows or moved the watermark, if newer ones did neither.
     """
 
     seq: int
@@ -92,7 +92,7 @@ class Head:
 
     @property
     def quiet_since_ms(self) -> int:
-        """Since when, by the epochs' clocks, no row has come."""
+        """Since when, by the epochs' clocks, no row has been folded."""
         return self.entry.clock_ms if self.quiet_ms is None else self.quiet_ms
 
     @property
