@@ -254,6 +254,27 @@ def test_rows_that_an_older_text_wrote_must_lie_where_todays_says(
             asked(made, 0, MINUTE, texts=texts)
 
 
+OLDER = "SELECT e.at, c.city FROM events e LEFT JOIN towns c ON e.k = c.k"
+
+
+@pytest.mark.parametrize(
+    ("before", "fits"),
+    [
+        (OLDER, True),
+        (f"WITH CITIES AS (SELECT * FROM towns) {OLDER.replace('towns', 'cities')}", True),
+        (OLDER.replace("e.at,", "e.at + INTERVAL '1' HOUR AS at,"), False),
+        (OLDER.replace("c.city", "(SELECT 1) AS city"), False),
+    ],
+)
+def test_an_older_text_may_read_a_lookup_that_the_rule_has_no_more(tmp_path: Path, before: str, fits: bool) -> None:
+    """Its SQL is read by its own lookup tables, so a correction and a backfill do not stop at a name of before."""
+    made = flow(tmp_path, sql=OLDER.replace("towns", "cities"))
+    made.settings["lookups"] = {"cities": {"delta": str(tmp_path / "cities")}}
+    now = made.rule()
+    known = head(now, 10 * MINUTE, texts=(text_of(now).model_copy(update={"sql": before}), text_of(now)))
+    assert scope_now(now, known) is (Scope.INTERVAL if fits else Scope.ALL)
+
+
 def test_rows_by_key_that_an_older_text_wrote_may_have_other_keys(tmp_path: Path) -> None:
     made = flow(tmp_path, sql="SELECT k, at, n FROM events", stream={"lateness": None})
     made.settings["sinks"] = [{"delta": made.sink(), "key": ["k"], "newest": "at"}]

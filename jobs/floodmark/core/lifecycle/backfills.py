@@ -25,10 +25,10 @@ from floodmark.core.rules.checks.recomputing import (
 )
 from floodmark.core.rules.kinds import sink_can
 from floodmark.core.rules.rule import Rule, Sink
-from floodmark.core.sql.timecolumn import TimeColumn, time_column_of
+from floodmark.core.sql.timecolumn import TimeColumn, older_time_column, time_column_of
 from floodmark.core.sql.windows import Reach, Sizes, grids
 from floodmark.core.text.addresses import location
-from floodmark.errors import Refused, RunFailed
+from floodmark.errors import Refused, RunFailed, SqlRefused
 
 MOST_VERSIONS = 100  # each is a query of its own in Spark's plan
 NO_COLUMN = TimeColumn("")  # of results whose interval no column shows
@@ -285,11 +285,18 @@ def _of_older_texts(rule: Rule, head: Head) -> Iterator[str]:
         return
     for text in head.texts:
         taken = (columns for _, columns in text.columns)  # no sink can be removed within a generation
-        if time_column_of(text.sql, rule.event_times, rule.lookups) != time_column or not all(
-            has_time_column(columns, time_column) for columns in taken
-        ):
+        same = _older_time_column(text.sql, rule) == time_column
+        if not same or not all(has_time_column(columns, time_column) for columns in taken):
             yield f"epochs before an edit have written rows in which {time_column.column} is not their time"
             return
+
+
+def _older_time_column(sql: str, rule: Rule) -> TimeColumn | None:
+    """The time column of a text of before; None, too, for one that this version refuses."""
+    try:
+        return older_time_column(sql, rule.event_times)
+    except SqlRefused:
+        return None
 
 
 def _check_bounds(begin: int, end: int, windows: Sizes | None, shown: Shown) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from sqlglot import exp
+
 from floodmark.core.sql.forms.relations import relation_of
 from floodmark.core.sql.tree.columns import Column, Meaning, Named, Part, Rest, Start, Time
 from floodmark.core.sql.tree.parse import parse
@@ -40,6 +42,17 @@ def time_column_of(
     columns = relation_of(shape, shape.root(parse(sql, words))).columns
     found = [told for column in columns if (told := _time_column(column)) is not None]
     return min(found, key=lambda told: told.shift, default=None)
+
+
+def older_time_column(sql: str, streams: Mapping[str, str | None]) -> TimeColumn | None:
+    """The same for a text of before, whose lookup tables today's rule may lack: all that it reads beside the streams.
+
+    Raises SqlRefused for SQL that this version does not read.
+    """
+    tree = parse(sql, words_of(sql))
+    defined = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    read = {table.name.lower() for table in tree.find_all(exp.Table)}
+    return time_column_of(sql, streams, read - defined)
 
 
 def _time_column(column: Column) -> TimeColumn | None:
