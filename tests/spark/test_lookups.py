@@ -249,6 +249,64 @@ def _as_of(spark: SparkSession, flow: Flow, at: datetime) -> dict[str, str | Non
     return {"a": None, "b": None, **{row["k"]: row["city"] for row in rows}}
 
 
+def test_a_row_is_joined_as_of_another_time(spark: SparkSession, place: Path) -> None:
+    """Then its event time says nothing of the versions that it meets."""
+    flow = _flow(
+        place,
+        AS_OF.replace("e.at <", "e.at - INTERVAL '1' HOUR <").replace("e.at >", "e.at - INTERVAL '1' HOUR >"),
+        history=True,
+    )
+    for city in ("Aachen", "Amsterdam", "Athens"):
+        _cities(flow, a=city)
+        age(flow.settings["lookups"]["cities"]["delta"], 1)
+    stamps = _stamps(flow)
+    _arrive_around(flow, [stamp + timedelta(hours=1) for stamp in stamps[1:]])
+    run(spark, flow)
+    found = {row["at"] - timedelta(hours=1): row["city"] for row in rows_of(flow.sink()) if row["k"] == "a"}
+    assert found == {at: _as_of(spark, flow, at)["a"] for at in found}
+    assert set(found.values()) == {"Aachen", "Amsterdam", "Athens"}
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_times_without_a_zone_are_joined_as_of_those_of_the_rule(spark: SparkSession, place: Path, zone: str) -> None:
+    flow = _flow(place, AS_OF.replace("e.at", "e.local"), history=True)
+    flow.settings["timezone"] = zone
+    flow.stream = {"event_time": {"name": "local", "expr": "CAST(at AS TIMESTAMP_NTZ)"}}
+    for city in ("Aachen", "Amsterdam", "Athens"):
+        _cities(flow, a=city)
+        DeltaTable(flow.settings["lookups"]["cities"]["delta"]).create_checkpoint()
+    stamps = _stamps(flow)
+    _cut(flow, 1)
+    _arrive_around(flow, [stamp + timedelta(microseconds=1) for stamp in stamps[1:]])
+    run(spark, flow)
+    assert sorted(row["city"] for row in rows_of(flow.sink()) if row["k"] == "a") == ["Amsterdam"] * 3 + ["Athens"] * 3
+
+
+@pytest.mark.parametrize("function", ["window(at, '1 minute')", "session_window(at, '1 minute')"])
+def test_windows_begin_where_the_log_of_a_history_is_cut_off(spark: SparkSession, place: Path, function: str) -> None:
+    join = "JOIN cities c ON e.k = c.k AND at >= c._valid_from AND at < c._valid_to"
+    sql = f"SELECT {function}.start AS start, city, count(*) AS n FROM events e {join} GROUP BY {function}, city"
+    flow = _flow(place, sql, history=True)
+    for city in ("Aachen", "Amsterdam", "Athens"):
+        _cities(flow, a=city)
+        DeltaTable(flow.settings["lookups"]["cities"]["delta"]).create_checkpoint()
+    newest = _stamps(flow)[-1]
+    _cut(flow, 2)
+    for hours in (1, 2):
+        flow.arrive(
+            [{"at": newest + timedelta(hours=hours, seconds=by), "k": "a", "v": 1.0, "n": 0} for by in (0, 300)]
+        )
+        run(spark, flow)
+    assert [row for (row,) in _values(flow, "city")] == ["Athens"] * 3
+
+
+def _cut(flow: Flow, first: int) -> None:
+    """Remove the log entries before a version that has a checkpoint, as Delta does after 30 days."""
+    for version in range(first):
+        for entry in (flow.root / "lake" / "cities" / "_delta_log").glob(f"{version:020}.*"):
+            entry.unlink()
+
+
 def test_a_history_that_is_cut_off_is_not_guessed_at(spark: SparkSession, place: Path) -> None:
     flow = _flow(place, AS_OF, history=True)
     for city in ("Aachen", "Amsterdam", "Athens"):

@@ -111,7 +111,7 @@ def test_rows_are_cut_before_the_first_window_that_is_open(tmp_path: Path) -> No
 def kinds(place: Path, watermark: int | None, latest: int, rows: list[tuple[bool, int | None]]) -> list[str]:
     """What READ makes of rows (kept by `where`, event time)."""
     batch = object.__new__(Batch)
-    batch._rule = Flow(place.resolve()).rule()
+    batch.rule = Flow(place.resolve()).rule()
     batch.shape, batch._limits = Shape({"events": EVENTS}), Limits(watermark, {"events": latest})
     told = sqlglot.transpile(f"SELECT {batch._kind()} FROM r", read="spark", write="duckdb")[0]
     connection = duckdb.connect()

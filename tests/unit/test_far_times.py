@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from support.flow import STATELESS, Flow
 
 from floodmark.core.cases.casevalues import text_of_value
-from floodmark.core.lifecycle.zones import far_text, micros_of_text
+from floodmark.core.lifecycle.zones import earliest_moment, far_text, micros_of_text
 from floodmark.core.text.ddl import Type
 from floodmark.ledger.delta.datafiles import query
 from floodmark.reading import rows_of
@@ -93,3 +94,23 @@ def test_each_day_that_a_column_can_hold_is_named_in_the_reason_of_a_dead_row() 
     """A time in microseconds ends with the year 294247."""
     shown = [turns._shown(pa.array([days], pa.int32()).cast(pa.date32())) for days in (4_000_000, 2**31 - 1, -(2**31))]
     assert shown == ["+12921-08-18T00:00:00", "+5881580-07-11T00:00:00", "-5877641-06-23T00:00:00"]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York", "Europe/Berlin", "Pacific/Apia"])
+@pytest.mark.parametrize("date", ["2026-03-08", "2026-03-29", "2026-10-25", "2011-12-30"])
+def test_no_moment_before_the_earliest_shows_a_time_or_a_later_one(zone: str, date: str) -> None:
+    """Also where the zone's clock is put forward or back, in half hours around that."""
+    epoch, day = datetime(1970, 1, 1), datetime.fromisoformat(date)
+    moments = [day.replace(tzinfo=UTC) + timedelta(minutes=30 * by) for by in range(-96, 192)]
+    shown = {at: at.astimezone(ZoneInfo(zone)).replace(tzinfo=None) for at in moments}
+    for by in range(-24, 72):
+        local = day + timedelta(minutes=30 * by)
+        found = earliest_moment((local - epoch) // timedelta(microseconds=1), zone)
+        first = min(at.replace(tzinfo=None) for at, time in shown.items() if time >= local)
+        assert found <= (first - epoch) // timedelta(microseconds=1)
+        assert epoch + timedelta(microseconds=found) == first or local not in shown.values()
+
+
+def test_of_a_year_that_python_lacks_the_earliest_moment_is_a_day_before() -> None:
+    far = 400 * 366 * 86_400_000_000 * 100
+    assert earliest_moment(far, "Asia/Tokyo") == far - 86_400_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from floodmark.core.sql import Query, analyse
+from floodmark.core.sql.asof import undated
 from floodmark.errors import SqlAt
 
 STREAMS = {"flights": "date", "others": "ts"}
@@ -133,3 +134,55 @@ def test_all_columns_of_what_is_no_stream_can_be_grouped(sql: str) -> None:
 def test_all_columns_of_a_stream_have_its_event_time(star: str) -> None:
     with pytest.raises(SqlAt, match="beside GROUP BY: date, which is a column of the stream"):
         query(f"SELECT {star} {LEFT} GROUP BY window(f.date, '1 hour'), f.k, a.iata")
+
+
+AS_OF = "SELECT f.date, a.city FROM flights f LEFT JOIN airports a ON f.k = a.k AND f.date < a._valid_to"
+NEAR = "o.ts BETWEEN f.date AND f.date + INTERVAL '5' MINUTES"
+DATED = [
+    AS_OF,
+    AS_OF.replace("f.date < a._valid_to", "(f.date >= a._valid_from AND (a._VALID_TO > DATE))"),
+    AS_OF.replace("f.date < a._valid_to", "f.date BETWEEN a._valid_from AND a._valid_to"),
+    AS_OF.replace("AND f.date", "WHERE f.date"),
+    AS_OF.replace("LEFT JOIN", "LEFT SEMI JOIN").replace(", a.city", ""),
+    AS_OF.replace("flights f LEFT JOIN airports a", "airports a JOIN flights f"),
+    AS_OF.replace("airports a", "(SELECT k, city, _valid_to AS u FROM airports) a").replace("a._valid_to", "a.u"),
+    f"WITH b AS (SELECT * FROM airports) {AS_OF.replace('airports', 'b')}",
+    f"WITH b AS (SELECT k, date FROM flights WHERE k > 1) {AS_OF.replace('flights', 'b')}",
+    f"SELECT f.k FROM flights f JOIN others o ON {NEAR} JOIN airports a ON a.k = f.k AND o.ts < a._valid_to",
+    f"SELECT window.start AS s, max(city) AS c FROM ({AS_OF}) GROUP BY window(date, '1 hour')",
+    AS_OF.replace("f.date, a.city", "window.start AS s, count(*) AS n") + " GROUP BY window(date, '1 hour')",
+]  # fmt: skip
+OTHERWISE = [
+    AS_OF.replace("f.date <", "f.departed <"),
+    AS_OF.replace("f.date <", "f.date - INTERVAL '1' HOUR <"),
+    AS_OF.replace("f.date <", "f.date >="),
+    AS_OF.replace("f.date < a._valid_to", "(f.date < a._valid_to OR f.k = 1)"),
+    AS_OF.replace("f.date < a._valid_to", "NOT (f.date < a._valid_to)"),
+    AS_OF.replace("f.date < a._valid_to", "f.date >= a._valid_from"),
+    AS_OF.replace(" AND f.date < a._valid_to", ""),
+    AS_OF.replace("f.date < a._valid_to", "f.date < a.closed"),
+    AS_OF.replace("airports a", "(SELECT k, 'x' AS city, max(_valid_to) AS _valid_to FROM airports GROUP BY k) a"),
+    AS_OF.replace("airports a", "(SELECT *, lead(k) OVER (PARTITION BY k ORDER BY _valid_to) AS z FROM airports) a"),
+    AS_OF.replace("airports a", "(SELECT DISTINCT k, city, _valid_to FROM airports) a"),
+    AS_OF.replace("airports a", "(SELECT * EXCEPT (_valid_to), closed AS _valid_to FROM airports) a"),
+    AS_OF.replace("LEFT JOIN", "LEFT ANTI JOIN").replace(", a.city", "").replace("AND f.date", "WHERE f.date"),
+    f"{AS_OF} UNION ALL {AS_OF.replace('f.date <', 'f.departed <')}",
+    f"WITH b AS (SELECT k, date + INTERVAL '1' DAY AS date FROM flights) {AS_OF.replace('flights', 'b')}",
+    AS_OF.replace("flights f", "(SELECT k, max(date) AS date FROM flights GROUP BY window(date, '1 hour'), k) f"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", DATED)
+def test_rows_meet_no_version_that_ended_before_their_event_times(sql: str) -> None:
+    assert undated(sql, STREAMS, ["airports"]) == {}
+
+
+@pytest.mark.parametrize("sql", OTHERWISE)
+def test_rows_may_meet_any_version_unless_the_event_time_has_to_be_before_its_end(sql: str) -> None:
+    assert list(undated(sql, STREAMS, ["airports"])) == ["airports"]
+
+
+def test_the_reason_shows_the_comparison() -> None:
+    shifted = undated(AS_OF.replace("f.date <", "f.departed <"), STREAMS, ["airports"])
+    assert shifted["airports"].endswith("unchanged event time: f.departed < a._valid_to")
+    assert "no condition" in undated(OTHERWISE[6], STREAMS, ["airports"])["airports"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from floodmark.connectors.delta.lookups import LookupTable
+from floodmark.connectors.delta.lookups import NO_ROWS, LookupTable
 from floodmark.connectors.delta.source import first_not_before
 from floodmark.core.committimes import committed, in_commit_from
 from floodmark.core.rules.model import Lookup
@@ -59,6 +59,24 @@ def test_a_lookup_knows_when_versions_without_commit_info_began(table: Path) -> 
     assert [(one.version, one.begin // 1000 - BASE) for one in found] == list(
         zip(range(6), [0, 1, 10, 11, 20, 21], strict=True)
     )
+
+
+def test_versions_are_read_back_to_the_event_times_if_rows_meet_them_by_these(table: Path) -> None:
+    lookup = LookupTable("cities", Lookup(kind="delta", address=str(table), history=True))
+
+    def read(since: int | None, undated: str = "") -> list[int]:
+        return [one.version for one in lookup.versions_since(5, since, undated)]
+
+    at = (BASE + 11) * 1000
+    assert (read(at), read(at + 1)) == ([2, 3, 4, 5], [3, 4, 5]), "a row may be at the end of its version"
+    assert read(at, "the SQL compares otherwise") == [0, 1, 2, 3, 4, 5]
+    DeltaTable(table).create_checkpoint()
+    _entry(table, 0).unlink()
+    assert (read(at), read(NO_ROWS), read(NO_ROWS, "the SQL compares otherwise")) == ([2, 3, 4, 5], [5], [5])
+    with pytest.raises(HistoryGone, match=r"to version 0, because the SQL.*; found it from version 1.*Write EVENT"):
+        read(at, "the SQL compares otherwise")
+    with pytest.raises(HistoryGone, match=r"back to the rows' event times; found it from version 1.*Exclude"):
+        read(BASE * 1000 - 1)
 
 
 def test_checkpoints_and_compacted_entries_are_no_commits(table: Path) -> None:

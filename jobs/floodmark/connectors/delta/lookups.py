@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ADDED = BEGIN, END = "_valid_from", "_valid_to"  # columns of a table with `history`
 MOST_VERSIONS = 500  # Spark scans each separately, with some tenth of a second of planning
 FOR_EVER = 253_402_300_799_999_999  # the last microsecond of the year 9999
+NO_ROWS = FOR_EVER - 1  # `since` of an epoch without rows: no version matters, and the newest has the columns
 
 
 @dataclass(frozen=True)
@@ -75,19 +76,21 @@ class LookupTable:
     def _gone(self, problem: str) -> HistoryGone:
         return HistoryGone(about(f"lookup {self.name}", self.address, problem))
 
-    def versions_since(self, newest: int, since: int | None) -> list[VersionSpan]:
+    def versions_since(self, newest: int, since: int | None, undated: str = "") -> list[VersionSpan]:
         """The versions up to `newest` that were valid at or after `since` (None: all), oldest first.
 
-        Raises HistoryGone if the log does not reach back that far, Refused if there are too many.
+        undated: why all are needed although there are rows of a known time; empty where they are not. Raises
+        HistoryGone if the log does not reach back that far, Refused if there are too many.
         """
+        since = since if not undated or since == NO_ROWS else None
         begins = self._begins(newest)
         ends = [later for _, later in list(begins.items())[1:]]
         found = [
             VersionSpan(version, begin, end)
             for (version, begin), end in zip(begins.items(), [*ends, FOR_EVER], strict=True)
-            if since is None or end > since
+            if since is None or end >= since  # BETWEEN includes the end
         ]
-        self._check_reach(min(begins), begins[min(begins)], since)
+        self._check_reach(min(begins), begins[min(begins)], since, undated)
         if len(found) > MOST_VERSIONS:
             raise Refused(
                 f"lookup {self.name}: expected at most {MOST_VERSIONS} versions to look back to, found {len(found)}. "
@@ -105,14 +108,19 @@ class LookupTable:
         changing = {commit.version for commit in tablelog.data_commits(self.address, oldest + 1, newest)}
         return {version: time * 1000 for version, time in times.items() if version == oldest or version in changing}
 
-    def _check_reach(self, oldest: int, begin: int, since: int | None) -> None:
-        if oldest > 0 and (since is None or since < begin):
-            shown = datetime.fromtimestamp(begin / 1_000_000, UTC).isoformat()
-            raise HistoryGone(
-                f"lookup {self.name}: expected the table's log back to the rows' event times, found it from version "
-                f"{oldest} on, of {shown}: earlier content is not known. Exclude older rows with the stream's "
-                "`where`, or join by columns of the table that say when a row is valid"
-            )
+    def _check_reach(self, oldest: int, begin: int, since: int | None, undated: str) -> None:
+        if oldest == 0 or (since is not None and since >= begin):
+            return
+        shown = datetime.fromtimestamp(begin / 1_000_000, UTC).isoformat()
+        wanted, way = "to the rows' event times", "Exclude older rows with the stream's `where`"
+        if undated:
+            wanted = f"to version 0, because {undated}"
+            way = f"Write EVENT_TIME < {END} in the join, with the name of the event time"
+        raise HistoryGone(
+            f"lookup {self.name}: expected the table's log back {wanted}; found it from version {oldest} on, of "
+            f"{shown}: earlier content is not known. {way}, or join by columns of the table that say when a row is "
+            "valid"
+        )
 
 
 def lookup_tables(rule: Rule) -> dict[str, LookupTable]:

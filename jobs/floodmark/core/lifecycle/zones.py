@@ -36,6 +36,19 @@ def micros_of(at: datetime, rule: Rule, zoned: bool) -> int:
     return (shown - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
+def earliest_moment(local_us: int, zone: str) -> int:
+    """The earliest moment at which a clock of the zone may show this time or a later one, in microseconds.
+
+    Where the clock is put forward, a time that it leaves out counts by the offset after, as no later time comes before.
+    """
+    try:
+        shown = datetime(1970, 1, 1, tzinfo=ZoneInfo(zone)) + timedelta(microseconds=local_us)
+        offsets = [shown.replace(fold=fold).utcoffset() or timedelta() for fold in (0, 1)]
+    except OverflowError:  # of a year that Python lacks
+        return local_us - DAY
+    return local_us - max(offsets) // timedelta(microseconds=1)
+
+
 def far_text(micros: int) -> str:
     """A moment of any year in ISO 8601, without a zone. A year after 9999 has a sign, as in `+32971-10-06T00:00:00`."""
     cycles, rest = divmod(micros, CYCLE_US)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 
 from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.delta.offsets import DeltaOffset
-from floodmark.core.lifecycle.zones import zoned
+from floodmark.core.lifecycle.zones import earliest_moment, zoned
 from floodmark.core.protocol.records.backfills import Restated
 from floodmark.core.protocol.records.following import head_at
 from floodmark.core.protocol.records.head import Head
@@ -26,7 +26,7 @@ from floodmark.proving.faultplan import REFERENCE
 from floodmark.proving.scratch import Scratch, by_epoch
 from floodmark.spark.read import lookuprows
 from floodmark.spark.read.rowchecks import tried
-from floodmark.spark.read.shape import instant
+from floodmark.spark.read.shape import instant, micros
 from floodmark.spark.session.jvm import materialised
 from floodmark.spark.session.session import rule_session
 from floodmark.spark.write.replacing import Span
@@ -80,13 +80,24 @@ class _Batch:
         self._lost = [lost for lost in head.lost if lost != epoch]
 
     def results(self) -> DataFrame:
-        lookuprows.show(self._session, self._rule, pinned_now(self._rule), lambda: None)
+        lookuprows.show(self._session, self._rule, pinned_now(self._rule), self._since)
         restated = self._head.backfills.values()
         if any(one.whole for one in restated):
             return self._results(apart=("dead",))
         found = self._results(apart=("late", "dead"))
         again = " OR ".join(f"({self._recomputed(one, found).holds})" for one in restated if one.is_bounded)
         return found.where(f"NOT ({again})").unionByName(self._results(("dead",)).where(again)) if again else found
+
+    def _since(self) -> int | None:
+        """As in `lookuprows.show`, of all rows that results may be computed from."""
+        kind = "timestamp" if zoned(self._rule, self._head) else "timestamp_ntz"
+        found = list[int | None]()
+        for place, (name, stream) in enumerate(self._rule.streams.items()):
+            if stream.event_time is not None:
+                rows = self._folded(place, name, stream, ("dead",))
+                found += [row[0] for row in rows.selectExpr(f"min({micros(stream.event_time.name, kind)})").collect()]
+        first = min((one for one in found if one is not None), default=None)
+        return first if kind == "timestamp" or first is None else earliest_moment(first, self._rule.timezone)
 
     def _results(self, apart: Collection[str]) -> DataFrame:
         """The final results of rows that are in none of these tables. Late rows count where results are recomputed."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 
+from floodmark.connectors.delta.lookups import NO_ROWS
 from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.windows import Spec, needed_from
 from floodmark.core.sql.words.lexis import quoted
@@ -18,7 +19,8 @@ from floodmark.spark.fold.fold import Fold, Folded, Moment, StateReader
 from floodmark.spark.fold.fullness import reach, refuse_full
 from floodmark.spark.fold.liverows import live_rows
 from floodmark.spark.read.batch import Batch
-from floodmark.spark.read.shape import Shape
+from floodmark.spark.read.lookuprows import moment_of
+from floodmark.spark.read.shape import Shape, micros, time_type
 from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.views import put_view
 
@@ -128,8 +130,23 @@ class WindowRows(Fold):
         """An event time before which no result that is not final at `watermark` needs a row."""
         return None if watermark is None or self.rule.query.lasts else needed_from(self.windows, watermark)
 
-    def since(self, batch: Batch, at: Moment) -> int | None:
-        return self._since(self._low(batch, at))
+    def since(self, batch: Batch, state: Mapping[str, StateReader], at: Moment) -> int | None:
+        low = self._low(batch, at)
+        if at.after is None or not any(window.any_becomes_final(low, at.after) for window in self.windows):
+            return NO_ROWS
+        needed = self._since(low)
+        return moment_of(self.rule, self.shape, self._earliest(batch, state, at) if needed is None else needed)
+
+    def _earliest(self, batch: Batch, state: Mapping[str, StateReader], at: Moment) -> int:
+        """The first event time among the rows of the epoch and those of state."""
+        found = [batch.earliest()]
+        for name, reader in state.items():
+            kept, time = reader(None), self.time_of(name)
+            if kept is not None:
+                shown = micros(time, time_type(self.rule.streams[name], kept.schema))
+                row = at.committed(kept).selectExpr(f"min({shown})").head()
+                found.append(row[0] if row else None)
+        return min((one for one in found if one is not None), default=NO_ROWS)
 
     def time_of(self, table: str) -> str:
         """The event time of the stream whose rows are in the table."""

@@ -119,13 +119,13 @@ def watermark_after(rule: Rule, head: Head | None, batch: Batch, clock: int) -> 
 
 def _fold(session: SparkSession, plan: Plan, place: Home, head: Head | None, batch: Batch, moment: Moment) -> Folded:
     fold = plan.fold
-    lookuprows.show(session, plan.rule, pinned_now(plan.rule), partial(fold.since, batch, moment))
     state = {
         name: partial(state_rows, session, place.state(head.generation, name), schema, fold.time_of(name))
         if head
         else _empty
         for name, schema in fold.tables.items()
     }
+    lookuprows.show(session, plan.rule, pinned_now(plan.rule), partial(fold.since, batch, state, moment))
     return fold.fold(batch, state, session, moment)
 
 

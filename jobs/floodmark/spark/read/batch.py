@@ -73,7 +73,7 @@ class Batch:
     """
 
     def __init__(self, frame: DataFrame, rule: Rule, shape: Shape, limits: Limits, again: bool = False):
-        self._rule, self.shape, self._limits, self._again = rule, shape, limits, again
+        self.rule, self.shape, self._limits, self._again = rule, shape, limits, again
         self._frame = frame.withColumn("_kind", F.expr(self._kind()))
         self.counts: dict[str, Counts] = {}
         self.maxima: dict[str, int | None] = {}
@@ -105,13 +105,13 @@ class Batch:
         ]
 
     def _is_time(self, stream: str, column: str) -> bool:
-        time = self._rule.streams[stream].event_time
+        time = self.rule.streams[stream].event_time
         return time is not None and time.name.lower() == column.lower()
 
     def _kind(self) -> str:
         """One CASE for all streams: the kind of a row."""
         watermark = self._limits.watermark
-        timed = [str(i) for i, stream in enumerate(self._rule.streams.values()) if stream.event_time]
+        timed = [str(i) for i, stream in enumerate(self.rule.streams.values()) if stream.event_time]
         cases = [f"WHEN _m IS NOT NULL THEN {UNREAD}"] if self.shape.malformed else []
         cases += [f"WHEN _e < {rowchecks.SQL} THEN {FAILED}", f"WHEN NOT _k THEN {FILTERED}"]
         if timed:
@@ -119,7 +119,7 @@ class Batch:
         for i, latest in enumerate(self._limits.latest.values()):
             if latest != NO_LIMIT:
                 cases.append(f"WHEN _s = {i} AND _t > {uncompiled_constant(f'{latest}L', '_t')} THEN {AHEAD}")
-        marked = [str(i) for i, stream in enumerate(self._rule.streams.values()) if stream.lateness_us is not None]
+        marked = [str(i) for i, stream in enumerate(self.rule.streams.values()) if stream.lateness_us is not None]
         if watermark is not None and marked:
             cases.append(
                 f"WHEN _s IN ({', '.join(marked)}) AND _t < {uncompiled_constant(f'{watermark}L', '_t')} THEN {LATE}"
@@ -150,7 +150,7 @@ class Batch:
 
     def _possible(self, place: int, name: str) -> tuple[int, ...]:
         """The kinds that rows of a stream can have: the others are not counted."""
-        stream = self._rule.streams[name]
+        stream = self.rule.streams[name]
         impossible = {
             FILTERED: stream.where is None,
             NO_TIME: stream.event_time is None,
@@ -182,7 +182,7 @@ class Batch:
         for i, expected in self._checks:
             name = list(self.shape.streams)[i]
             rows = self._frame.where(_is(i, *CHECKED)).selectExpr("_x", *self._own(name))
-            counts, where = self.counts[name].expected, f"rule {self._rule.rule}, stream {name}"
+            counts, where = self.counts[name].expected, f"rule {self.rule.rule}, stream {name}"
             expectationchecks.refuse(rows, "_x", expected, counts, where, self._of[name], self.shape.columns(name))
 
     def _refuse_failed(self) -> None:
@@ -194,8 +194,8 @@ class Batch:
                 assert row is not None
                 if kind == UNREAD:
                     fault = unread_again if self._again else unread
-                    raise fault(self._rule, name, counts[kind], row["_reason"])
-                raise InputFault(_failing(self._rule.rule, name, counts[kind], row.asDict(), self._again))
+                    raise fault(self.rule, name, counts[kind], row["_reason"])
+                raise InputFault(_failing(self.rule.rule, name, counts[kind], row.asDict(), self._again))
 
     def earliest(self) -> int | None:
         """The smallest event time of a folded row, in microseconds; computed in a separate pass."""

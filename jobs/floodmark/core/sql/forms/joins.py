@@ -120,18 +120,19 @@ def _conditions(select: Select, number: int) -> Iterator[exp.Expr]:
     """The conditions that hold for all rows in which the relation with this number is joined."""
     join = select.reads[number].join
     if join is not None and join.args.get("on") is not None:
-        yield from _conjuncts(join.args["on"])
+        yield from conjuncts(join.args["on"])
     where = select.node.args.get("where")
     if where is not None and all(side_of(read.join) in ("first", "inner") for read in select.reads):
-        yield from _conjuncts(where.this)
+        yield from conjuncts(where.this)
 
 
-def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The conditions that all hold where this one does."""
     if isinstance(node, exp.Paren):
-        yield from _conjuncts(node.this)
+        yield from conjuncts(node.this)
     elif isinstance(node, exp.And):
-        yield from _conjuncts(node.left)
-        yield from _conjuncts(node.right)
+        yield from conjuncts(node.left)
+        yield from conjuncts(node.right)
     else:
         yield node
 

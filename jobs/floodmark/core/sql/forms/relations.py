@@ -77,6 +77,13 @@ def relation_of(shape: Shape, root: Source) -> Relation:
     return replace(found, cuts=tuple({cut.number: cut.aligned(specs) for cut in found.cuts}.values()))
 
 
+def columns_read(shape: Shape, root: Source) -> list[tuple[Select, Columns]]:
+    """Each SELECT that reads a stream, with the columns of its streams' rows before they are joined."""
+    relations = _Relations(shape)
+    relations.of(root)
+    return relations.read
+
+
 class GridRoot(NamedTuple):
     """A query that is one SELECT with a GROUP BY of windows whose times are the same for all rows."""
 
@@ -98,6 +105,7 @@ def grid_root(shape: Shape, root: Source) -> GridRoot | None:
 @dataclass
 class _Relations:
     shape: Shape
+    read: list[tuple[Select, Columns]] = field(default_factory=list)
     _known: dict[int, Relation] = field(default_factory=dict)
     _columns: int = 0
 
@@ -146,6 +154,8 @@ class _Relations:
             over.check_places(self.shape, select)
             ranked = frozenset().union({select.number}, *(relation.ranked for relation in below))
             return Relation((Fields(),), "lookup", ranked=ranked)
+        sides = zip(select.reads, below, strict=True)
+        self.read.append((select, tuple(one for read, side in sides for one in under(side.columns, read.alias))))
         joined = self._joined(select, below)
         own = _above(below, joined.columns, streams[0].kind)
         found = self._windowed(select, own) or self._grouped(select, own, joined) or self._ranked(select, own, joined)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -137,20 +137,18 @@ def _or_now(rule: str) -> Iterator[None]:
         raise HistoryGone(f"{fault}, {NOW}") from fault
 
 
-def results(
-    session: SparkSession, plan: Plan, shares: Sequence[Share], since: Callable[[Batch], int | None]
-) -> DataFrame:
-    """The results of all shares, by the rule's own SQL in batch. since: as in `lookuprows.show`."""
+def results(session: SparkSession, plan: Plan, shares: Sequence[Share]) -> DataFrame:
+    """The results of all shares, by the rule's own SQL in batch."""
     windows = bool(plan.rule.query.windows)
-    each = [_results(session, plan, one, since) for one in shares if one.high is not None or not windows]
+    each = [_results(session, plan, one) for one in shares if one.high is not None or not windows]
     if not each:
         return without_rows(session, plan.output)
     return each[0] if len(each) == 1 else reduce(DataFrame.unionAll, (typed(one, plan.output) for one in each))
 
 
-def _results(session: SparkSession, plan: Plan, share: Share, since: Callable[[Batch], int | None]) -> DataFrame:
+def _results(session: SparkSession, plan: Plan, share: Share) -> DataFrame:
     with _or_now(plan.rule.rule):
-        lookuprows.show(session, plan.rule, share.lookups, lambda: since(share.batch))
+        lookuprows.show(session, plan.rule, share.lookups, partial(lookuprows.first_moment, share.batch))
     plan.fold.show(share.batch)
     query, sql = plan.rule.query, plan.rule.query.sql
     if query.windows and share.high is not None:

@@ -257,7 +257,7 @@ def _results(session: SparkSession, plan: Plan, of: Input, interval: Interval) -
     rows = sum(counts.folded for counts in of.counts.values())
     column, shift = _named(plan, interval.time_column), interval.time_column.shift
     within = _span_of(plan, column, shift, interval)
-    found = asread.results(session, plan, of.shares, lambda _: interval.low)
+    found = asread.results(session, plan, of.shares)
     if plan.rule.query.sessions:  # Spark would apply the condition to single rows, before they are merged
         found = materialised(found, session)
     return found.where(within.holds).coalesce(files_for(rows))

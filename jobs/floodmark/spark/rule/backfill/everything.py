@@ -6,6 +6,7 @@ So is corrected what no interval of time and no key bounds, such as windows of r
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
@@ -76,10 +77,10 @@ def computed(
         return past.living(epochs=epochs)
 
     of = asread.read_input(plan, home, head, interval, lookups, read)
-    lookuprows.show(session, plan.rule, lookups, of.batches[0].earliest)
+    lookuprows.show(session, plan.rule, lookups, partial(lookuprows.first_moment, of.batches[0]))
     folded = folded_anew(session, plan, of.batches[0], head, None)
     _refuse_rejected(plan, folded)
-    output = asread.results(session, plan, of.shares, Batch.earliest) if interval.then else folded.output
+    output = asread.results(session, plan, of.shares) if interval.then else folded.output
     results = check_results(output, plan.expectations, plan.rule.rule, session)
     found = without_rows(session, plan.output) if results.rows is None else results.rows
     rows = found.persist(StorageLevel.MEMORY_AND_DISK)

@@ -258,12 +258,13 @@ class EpochFolder:
         clock = Entry.parse(intent.entry).clock_ms * 1000
         moment = Moment(self.head.epoch + 1, intent.watermark_before, intent.watermark, self.head.lost, clock)
         fold = self._plan.fold
-        lookuprows.show(self._session, self._plan.rule, intent.lookups, partial(fold.since, batch, moment))
         schemas = fold.tables
         state: dict[str, StateReader] = {
             name: partial(state_rows, self._session, site.address, schemas[name], fold.time_of(name))
             for name, site in self._sites.state.items()
         } or dict.fromkeys(schemas, _nothing)
+        since = partial(fold.since, batch, state, moment)
+        lookuprows.show(self._session, self._plan.rule, intent.lookups, since)
         return fold.fold(batch, state, self._session, moment)
 
     def _finish(self, prepared: Prepared, attempt: Attempt) -> Written | None:

@@ -1,0 +1,97 @@
+"""Tells whether rows meet the versions of a lookup table with `history` by their event time.
+
+Versions that ended before all event times of an epoch match none of its rows then. Otherwise any version may match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from sqlglot import exp
+
+from floodmark.core.sql.forms.joins import conjuncts, side_of
+from floodmark.core.sql.forms.relations import columns_read
+from floodmark.core.sql.forms.window import lookups_of, streams_of
+from floodmark.core.sql.tree.columns import Columns, Time, meaning_of, names_column
+from floodmark.core.sql.tree.parse import parse
+from floodmark.core.sql.tree.shape import Lookup, Read, Select, Shape, Source
+from floodmark.core.sql.words.lexis import words_of
+
+END = "_valid_to"
+
+
+def undated(sql: str, streams: Mapping[str, str | None], lookups: Collection[str]) -> dict[str, str]:
+    """The lookup tables of which any version may match a row, whatever its event time, each with the reason.
+
+    `streams`, `lookups`: as for `analyse`. A table is not among them if wherever rows meet it, an event time of a
+    stream, unchanged, has to be before `_valid_to`.
+    """
+    words = words_of(sql)
+    shape = Shape(sql, words, streams, lookups, True)
+    found = dict[str, str]()
+    for select, columns in columns_read(shape, shape.root(parse(sql, words))):
+        for read in (one for one in select.reads if not streams_of(one.source)):
+            ends, conditions = _ends(read.source), list(_conditions(select, read))
+            if not any(_bounds(condition, read, ends, columns) for condition in conditions):
+                found |= dict.fromkeys(lookups_of(read.source), _reason(conditions, ends))
+    return found
+
+
+def _ends(source: Source) -> frozenset[str]:
+    """The columns that are the end of a version, in lower case, where each row is one of one version of one table."""
+    if isinstance(source, Lookup):
+        return frozenset({END})
+    if not isinstance(source, Select) or len(source.reads) != 1 or source.grouped or source.node.args.get("distinct"):
+        return frozenset()
+    (read,), items = source.reads, source.node.expressions
+    below = frozenset[str]() if any(item.find(exp.Window) for item in items) else _ends(read.source)
+    return frozenset(name for item in items for name in _passed_on(item, read, below))
+
+
+def _passed_on(item: exp.Expr, read: Read, ends: frozenset[str]) -> Iterator[str]:
+    """The names under which a select list's item passes on some of these columns."""
+    inner = item.unalias()
+    if item.is_star:
+        star = inner.this if isinstance(inner, exp.Column) else inner
+        hidden = {column.name.lower() for column in star.args.get("except_") or []}
+        yield from ends - hidden
+    elif names_column(inner, read.alias) and inner.name.lower() in ends:
+        yield item.alias_or_name.lower()
+
+
+def _conditions(select: Select, read: Read) -> Iterator[exp.Expr]:
+    """The conditions without which no row of this relation has any effect."""
+    hidden = side_of(read.join) in ("semi", "anti")
+    for one in select.reads:
+        on = one.join.args.get("on") if one.join is not None else None
+        if on is not None and (one is read or (not hidden and side_of(one.join) == "inner")):
+            yield from conjuncts(on)
+    where = select.node.args.get("where")
+    if where is not None and not hidden:
+        yield from conjuncts(where.this)
+
+
+def _bounds(condition: exp.Expr, read: Read, ends: Collection[str], columns: Columns) -> bool:
+    """Whether it holds only for event times before the end of the relation's version."""
+    earlier, later = _ordered(condition)
+    if earlier is None or later is None or not isinstance(meaning_of(earlier, columns), Time):
+        return False
+    return names_column(later, read.alias) and later.name.lower() in ends
+
+
+def _ordered(condition: exp.Expr) -> tuple[exp.Expr | None, exp.Expr | None]:
+    """The earlier and the later side of a comparison."""
+    if isinstance(condition, exp.Between):
+        return condition.this, condition.args["high"]
+    if isinstance(condition, (exp.LT, exp.LTE)):
+        return condition.left, condition.right
+    return (condition.right, condition.left) if isinstance(condition, (exp.GT, exp.GTE)) else (None, None)
+
+
+def _reason(conditions: list[exp.Expr], ends: Collection[str]) -> str:
+    named = [one for one in conditions if any(column.name.lower() in ends for column in one.find_all(exp.Column))]
+    if named:
+        return f"the SQL compares {END} with something other than a stream's unchanged event time: " + named[0].sql(
+            "spark"
+        )
+    return f"no condition of the SQL's join says that a stream's unchanged event time is before {END}"
