@@ -80,18 +80,30 @@ class DeltaSink:
                 )
             )
 
-    def check_no_old_rows(self, app: str, rule: str) -> None:
-        """Refuse rows of an earlier generation in a sink that is added to the generation of this `app`."""
+    def check_no_old_rows(self, app: str, rule: str, earlier: Collection[str] = ()) -> None:
+        """Refuse rows of an earlier generation in a sink that is added to the generation of this `app`.
+
+        Rows of an adopted table may be older than the rule. They are not if one of the `earlier` apps wrote to it.
+        """
         table = tables.open_table(self.address)
-        if table is None or tables.is_empty(table) or tables.adopted_at(table) is not None:
+        if table is None or tables.is_empty(table) or tablelog.recorded_in(table, app) is not None:
             return
-        if tablelog.recorded_in(table, app) is None:
+        if tables.adopted_at(table) is None:
             raise Refused(
                 about_sink(
                     self.address,
                     f"expected an empty table, found rows from before the last reset, which did not "
                     f"empty it because rule {rule} did not have this sink then. Start over with `floodmark reset "
                     f"{rule}`, or name another sink",
+                )
+            )
+        if any(tablelog.recorded_in(table, one) is not None for one in earlier):
+            raise Refused(
+                about_sink(
+                    self.address,
+                    f"expected an adopted table without results of rule {rule}, found one that was its sink before "
+                    "the last reset, which took no row away. The same results would follow them. Name another sink; "
+                    f"or keep both with `floodmark reset {rule} --keep-output`",
                 )
             )
 

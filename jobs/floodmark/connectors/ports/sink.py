@@ -8,7 +8,7 @@ A kind of sink is a class that is a `Sink`, and its `SinkKind` (`core.rules.kind
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -215,8 +215,11 @@ class Sink(Protocol):
         """Raise NotOwned for one that is not `owner`'s (a ledger's id; None: no ledger yet), nor free."""
         ...
 
-    def check_no_old_rows(self, app: str, rule: str) -> None:
-        """Raise Refused for rows of an earlier generation, in a sink that joins the one whose `app` this is."""
+    def check_no_old_rows(self, app: str, rule: str, earlier: Collection[str] = ()) -> None:
+        """Raise Refused for rows of an earlier generation, in a sink that joins the one whose `app` this is.
+
+        `earlier`: the apps of those generations.
+        """
 
     def check_changeable(self) -> None:
         """Raise Refused where no row of it can be replaced or taken away."""
@@ -261,7 +264,7 @@ class Accounted(Writable, Protocol):
         """All its writes, if `deep` with the digests of the rows that it holds; None where there is no such sink."""
         ...
 
-    def check_no_old_rows(self, app: str, rule: str) -> None:
+    def check_no_old_rows(self, app: str, rule: str, earlier: Collection[str] = ()) -> None:
         found = self.account(deep=False)
         writes = () if found is None else found.writes
         if sum(one.added - one.removed for one in writes) and all(one.app != app for one in writes):

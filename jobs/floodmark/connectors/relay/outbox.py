@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from floodmark.connectors.delta.sink import DeltaSink
 from floodmark.connectors.ports.sink import Account, Sink
 from floodmark.core.rules.kinds import can_of, sink_kind
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import NotOwned, Refused
-from floodmark.ledger.delta import tables
+from floodmark.ledger.delta import tablelog, tables
+from floodmark.ledger.landings import FIRST, OUTBOX, app_of, cut_at
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from floodmark.core.rules import model
@@ -47,9 +48,21 @@ class OutboxSink(Sink):
                 )
             )
 
-    def check_no_old_rows(self, app: str, rule: str) -> None:
-        if self._place is not None:
-            DeltaSink(self._place).check_no_old_rows(app, rule)
+    def check_no_old_rows(self, app: str, rule: str, earlier: Collection[str] = ()) -> None:
+        """The target has rows that upkeep has removed from the outbox, too."""
+        table = None if self._place is None else tables.open_table(self._place)
+        if table is None or tablelog.recorded_in(table, app) is not None:
+            return
+        shipped = app_of(str(tables.owner_of(table)), str(self._place).rpartition("/")[2], OUTBOX)
+        if not tables.is_empty(table) or cut_at(str(self._place), shipped) > FIRST:
+            raise Refused(
+                about_sink(
+                    self.address,
+                    "expected a target without results, found an outbox with rows from before the last reset, which "
+                    f"did not empty the target because rule {rule} did not have this sink then. Start over with "
+                    f"`floodmark reset {rule}`, or name another sink",
+                )
+            )
 
     def check_changeable(self) -> None:
         """Rows are only added to an outbox; the target follows."""

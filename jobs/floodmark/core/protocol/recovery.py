@@ -8,10 +8,11 @@ back. 2**63 - 1 seals an app id for good.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Row
 from floodmark.core.rules.rule import Rule
 from floodmark.core.text.tablenames import about_named
 from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed, VerifyFailed
@@ -80,6 +81,12 @@ def opened_at_qos(head: Head) -> int:
 def app_id(ledger: str, generation: int, token: str, role: str) -> str:
     """Identifies a writer: the ledger's table id, the generation with its token, and the write site's role."""
     return f"floodmark/{ledger}/g{generation}-{token}/{role}"
+
+
+def earlier_apps(ledger: str, rows: Iterable[Row], head: Head) -> frozenset[str]:
+    """The app ids under which generations before the head's wrote sinks, by the ledger's rows."""
+    before = {(row.generation, row.token) for row in rows if row.generation < head.generation}
+    return frozenset(app_id(ledger, generation, token, "sink") for generation, token in before)
 
 
 def version_of(epoch: int, attempt: int, writes_again: bool) -> int:

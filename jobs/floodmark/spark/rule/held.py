@@ -21,7 +21,7 @@ from floodmark.core.protocol.places import TableName
 from floodmark.core.protocol.records.backfills import Backfill, Rewrite
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life, Lost, total
-from floodmark.core.protocol.recovery import Gate, at_the_gate, check_unfailed
+from floodmark.core.protocol.recovery import Gate, at_the_gate, check_unfailed, earlier_apps
 from floodmark.core.protocol.ticks import tick
 from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.sinkcolumns import grows
@@ -283,7 +283,8 @@ class HeldRule:
         check_columns(session, plan)
         for site in sites:
             if site.name not in self.head.table_ids:
-                plan.writable(site.address).check_no_old_rows(site.app, plan.rule.rule)
+                earlier = earlier_apps(self._ledger.id, self._ledger.since(0), self.head)
+                plan.writable(site.address).check_no_old_rows(site.app, plan.rule.rule, earlier)
                 generation.make_sink(session, plan, site, self._ledger.id)
             generation.lay_out(session, plan, site)
 
