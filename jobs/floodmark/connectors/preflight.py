@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from floodmark.connectors.columns import check_columns, check_names, differing
-from floodmark.connectors.delta.lookups import LookupTable, check_lookups
+from floodmark.connectors.delta.lookups import LookupTable, check_lookups, check_same_lookups
 from floodmark.connectors.delta.sink import DeltaSink, check_partitions_but, delta_sinks, refitted
 from floodmark.connectors.places import check_same_sinks
 from floodmark.connectors.planning.rewrites import check_followed
@@ -76,6 +76,7 @@ def check_next(rule: Rule, root: Path) -> None:
     elif ledger.head.seal is None:
         check_same_sinks(ledger.head, rule, ledger.id)
         check_result_names(rule, fresh)
+        check_same_lookups(rule, ledger.head)
         check_followed(rule, home, ledger.head)
     check_partitions_but(rule, fresh)
 
@@ -218,7 +219,11 @@ def check_streams(rule: Rule, home: Home | None) -> None:
 
 
 def check_sources(rule: Rule, home: Home, head: Head) -> None:
-    """Check that the streams' tables still hold what was read, also by an open epoch. Raises HistoryGone."""
+    """Check that the streams' tables still hold what was read, also by an open epoch. Raises HistoryGone.
+
+    Lookup tables with `history` are those that epochs have read, too.
+    """
+    check_same_lookups(rule, head)
     read = [(head.entry, head.log_sums)]
     if head.open is not None:
         read.append((Entry.parse(head.open.entry), head.open.log_sums))

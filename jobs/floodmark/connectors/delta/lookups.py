@@ -22,6 +22,7 @@ from floodmark.ledger.delta.datafiles import file_faults
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Lookup, Rule
 
 ADDED = BEGIN, END = "_valid_from", "_valid_to"  # columns of a table with `history`
@@ -131,6 +132,31 @@ def lookup_tables(rule: Rule) -> dict[str, LookupTable]:
 def pinned_now(rule: Rule) -> dict[str, Pinned]:
     """The versions that an epoch reads if it starts now."""
     return {name: table.newest() for name, table in lookup_tables(rule).items()}
+
+
+def pinned_after(rule: Rule, head: Head) -> dict[str, Pinned]:
+    """The versions that the epoch after the head reads if it starts now. Raises as `check_same_lookups`."""
+    found = pinned_now(rule)
+    check_same_lookups(rule, head)
+    return found
+
+
+def check_same_lookups(rule: Rule, head: Head) -> None:
+    """Check that a table with `history` is the one that epochs have read. Raises HistoryGone.
+
+    One that was made anew has no versions of earlier times, and rows of these times would find nothing in it. Without
+    `history`, rows meet what the table holds now, whichever it is.
+    """
+    for name, table in lookup_tables(rule).items():
+        read = head.looked_up.get(name)
+        if read is not None and table.lookup.history and not (rule.rebuild or _points_elsewhere(name, rule, head)):
+            table.check(read)
+
+
+def _points_elsewhere(name: str, rule: Rule, head: Head) -> bool:
+    """Whether an edit of SQL without state names another table, or only now asks for its history."""
+    old, new = head.rule.lookups.get(name), rule.lookups[name]
+    return not rule.query.stateful and (old is None or (old.address, old.history) != (new.address, new.history))
 
 
 def changed_since(rule: Rule, pinned: Mapping[str, Pinned]) -> str | None:

@@ -192,6 +192,7 @@ def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
         replays=head.replays | ({row.epoch: head.open.replay} if head.open and head.open.replay else {}),
         skipped=_skipped(head),
         quiet_ms=None if _is_heard(head, record) else head.quiet_since_ms,
+        looked_up=head.open.lookups if head.open else head.looked_up,
         open=None,
         attempt=0,
         failed=None,

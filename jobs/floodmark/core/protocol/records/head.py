@@ -41,7 +41,8 @@ class Head:
     `forgets`: how often rows of this generation were forgotten; `forgotten`: by table, the commit with which its log
     starts since the last time; `forgetting`: a forget that has not ended. `restated_by`: the class by which a backfill
     of everything has written the state since the newest committed epoch. `quiet_ms`: the clock of the newest epoch that
-    folded rows or moved the watermark, if newer ones did neither.
+    folded rows or moved the watermark, if newer ones did neither. `looked_up`: the versions of lookup tables that the
+    newest epoch read.
     """
 
     seq: int
@@ -89,6 +90,7 @@ class Head:
     forgetting: Forgetting | None = None
     restated_by: Process | None = None
     quiet_ms: int | None = None
+    looked_up: dict[str, Pinned] = field(default_factory=dict)
 
     @property
     def quiet_since_ms(self) -> int:

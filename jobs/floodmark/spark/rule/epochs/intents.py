@@ -6,7 +6,7 @@ from functools import cached_property
 
 from pyspark.sql import SparkSession
 
-from floodmark.connectors.delta.lookups import pinned_now
+from floodmark.connectors.delta.lookups import pinned_after
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
@@ -86,7 +86,7 @@ class Intents:
 
     def _pinned(self) -> dict[str, Pinned]:
         """The versions of lookup tables that the epoch reads; a retry uses those of the first attempt."""
-        return dict(self.head.open.lookups) if self.head.open is not None else pinned_now(self._plan.rule)
+        return dict(self.head.open.lookups) if self.head.open is not None else pinned_after(self._plan.rule, self.head)
 
     def _skipped(self, entry: Entry) -> dict[str, tuple[str, ...]]:
         """By stream, the commits that the epoch passes over; a retry uses its intent's, as log entries may be gone."""

@@ -1,0 +1,105 @@
+"""A lookup table with `history` that is another one than the epochs before have read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from shutil import copytree, rmtree
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from support.byhand import begun, commit, intent
+from support.flow import Flow
+
+from floodmark.connectors.delta.lookups import check_same_lookups, pinned_after
+from floodmark.connectors.preflight import check_sources
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Counts, Pinned
+from floodmark.errors import HistoryGone
+
+JOINED = "SELECT e.at, e.k, c.city FROM events e LEFT JOIN cities c ON e.k = c.k"
+TIMED = f"{JOINED} AND e.at >= c._valid_from AND e.at < c._valid_to"
+WINDOWS = TIMED.replace("e.at, e.k, c.city", "window.start AS start, c.city, count(*) AS n") + (
+    " GROUP BY window(e.at, '1 minute'), c.city"
+)
+
+
+def write(place: str | Path) -> Pinned:
+    write_deltalake(place, pa.table({"k": ["a"], "city": ["Aachen"]}), mode="append")
+    table = DeltaTable(place)
+    return Pinned(table=str(table.metadata().id), version=table.version())
+
+
+def flow_of(place: Path, sql: str = TIMED, history: bool = True) -> Flow:
+    flow = Flow(place, sql=sql, settings={"lookups": {"cities": {"delta": str(place / "cities"), "history": history}}})
+    write(place / "cities")
+    return flow
+
+
+def read_by(flow: Flow) -> Head:
+    """The head after an epoch that read the cities as they are."""
+    ledger = begun(flow)
+    assert ledger.begun.looked_up == {}
+    found = intent(flow, 0, None, 0, Counts(read=1, folded=1)).model_copy(
+        update={"lookups": pinned_after(flow.rule(), ledger.begun)}
+    )
+    ledger.intend(found)
+    return ledger.commit(commit(found))
+
+
+@pytest.mark.parametrize("sql", [TIMED, WINDOWS])
+def test_a_table_made_anew_or_an_older_copy_stops_the_rule_and_a_newer_version_does_not(place: Path, sql: str) -> None:
+    flow, cities = flow_of(place, sql), place / "cities"
+    copytree(cities, place / "copy")
+    known = write(cities)
+    head = read_by(flow)
+    assert head.looked_up == {"cities": known}
+    write(cities)
+    assert pinned_after(flow.rule(), head)["cities"].version == 2
+    rmtree(cities)
+    copytree(place / "copy", cities)
+    with pytest.raises(HistoryGone, match=r"expected version 1 of the table with id .*, found 0 of"):
+        pinned_after(flow.rule(), head)
+    rmtree(cities)
+    for _ in range(3):
+        write(cities)
+    for check in (pinned_after, check_same_lookups, lambda rule, head: check_sources(rule, flow.place, head)):
+        with pytest.raises(HistoryGone, match=r"it was recreated or restored.*`floodmark reset`"):
+            check(flow.rule(), head)
+
+
+def test_without_history_the_next_epoch_reads_the_table_of_the_night(place: Path) -> None:
+    flow = flow_of(place, JOINED, history=False)
+    head = read_by(flow)
+    rmtree(place / "cities")
+    made = write(place / "cities")
+    assert pinned_after(flow.rule(), head) == {"cities": made}
+
+
+def test_sql_without_state_may_name_another_table_and_a_moved_one_is_known_by_its_id(place: Path) -> None:
+    for sql in (TIMED, WINDOWS):
+        flow = flow_of(place, sql)
+        head = read_by(flow)
+        (place / "cities").rename(place / "moved")
+        flow.settings["lookups"]["cities"]["delta"] = str(place / "moved")
+        check_same_lookups(flow.rule(), head)
+        rmtree(place / "moved")
+        write(place / "moved")
+        if sql is TIMED:
+            check_same_lookups(flow.rule(), head)
+        else:
+            with pytest.raises(HistoryGone):
+                check_same_lookups(flow.rule(), head)
+        for left in ("moved", "home", "lake"):
+            rmtree(place / left, ignore_errors=True)
+
+
+def test_a_generation_that_begins_anew_has_read_no_table(place: Path) -> None:
+    flow = flow_of(place)
+    head = read_by(flow)
+    rmtree(place / "cities")
+    write(place / "cities")
+    check_same_lookups(flow.rule(), replace(head, looked_up={}))
+    with pytest.raises(HistoryGone):
+        check_same_lookups(flow.rule(), head)
