@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from floodmark.connectors.delta.lookups import NO_ROWS, LookupTable
-from floodmark.connectors.delta.source import first_not_before
+from floodmark.connectors.delta.source import first_not_before, starting_version
+from floodmark.connectors.sources.kafka.offsets import Ends
+from floodmark.connectors.sources.kafka.source import KafkaSource
 from floodmark.core.committimes import committed, in_commit_from
-from floodmark.core.rules.model import Lookup
-from floodmark.errors import HistoryGone, TableBroken
+from floodmark.core.rules.model import Lookup, StartAt
+from floodmark.errors import HistoryGone, NotThereYet, TableBroken
 from floodmark.ledger.delta.committimes import commit_times
 
 BASE = 2_000_000_000_000  # milliseconds; the commits' own times are long before it or are not there
@@ -42,8 +47,12 @@ def table(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def _moment(after: float) -> datetime:
+    return datetime.fromtimestamp((BASE + after) / 1000, UTC)
+
+
 def _first(table: Path, after: float) -> int:
-    return first_not_before(DeltaTable(table), str(table), datetime.fromtimestamp((BASE + after) / 1000, UTC))
+    return first_not_before(DeltaTable(table), str(table), _moment(after))
 
 
 AFTER = [(-5, 0), (0, 0), (1, 1), (1.5, 1), (2, 2), (10, 2), (11, 3), (12, 4), (20, 4), (21, 5), (22, 6)]
@@ -52,6 +61,38 @@ AFTER = [(-5, 0), (0, 0), (1, 1), (1.5, 1), (2, 2), (10, 2), (11, 3), (12, 4), (
 @pytest.mark.parametrize(("after", "version"), AFTER)
 def test_the_first_commit_not_before_a_moment(table: Path, after: float, version: int) -> None:
     assert _first(table, after) == version
+
+
+def test_a_time_to_come_is_waited_for(table: Path) -> None:
+    """Without commits since, a time that has passed starts at the next commit; one to come could be after it."""
+
+    def begins(after: float, now: float) -> int:
+        start, clock = StartAt(timestamp=_moment(after).isoformat()), _moment(now)
+        return starting_version("events", DeltaTable(table), str(table), start, clock)
+
+    assert [begins(22, 22), begins(22, 30), begins(12, 5)] == [6, 6, 4]
+    with pytest.raises(
+        NotThereYet, match=r"stream events: expected a `start` that has passed, found 2033-05-18T.*Wait"
+    ):
+        begins(30, 29)
+
+
+def test_a_topic_waits_for_it_unless_each_partition_has_records_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = {("t", 0): Ends(0, 9), ("t", 1): Ends(0, 5)}
+    now: Any = SimpleNamespace(ends=lambda: ends)
+    start = StartAt(timestamp=_moment(30).isoformat())
+    source = KafkaSource.__new__(KafkaSource)
+    source.name = "events"
+
+    def at(first: int, second: int, clock: float) -> Mapping[Any, int]:
+        asked = SimpleNamespace(offsets_at=lambda places, at_ms: {("t", 0): first, ("t", 1): second})
+        monkeypatch.setattr(KafkaSource, "_brokers", asked)
+        return source._at(now, start, _moment(clock))
+
+    assert at(3, -1, clock=30) == {("t", 0): 3, ("t", 1): 5}
+    assert at(3, 4, clock=29) == {("t", 0): 3, ("t", 1): 4}
+    with pytest.raises(NotThereYet, match="stream events: expected a `start` that has passed"):
+        at(3, -1, clock=29)
 
 
 def test_a_lookup_knows_when_versions_without_commit_info_began(table: Path) -> None:

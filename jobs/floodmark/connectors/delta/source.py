@@ -25,7 +25,7 @@ from floodmark.connectors.delta.rewrites import (
     rewriting,
     why_stopped,
 )
-from floodmark.connectors.ports.source import Backlog, Planned
+from floodmark.connectors.ports.source import Backlog, Planned, check_passed
 from floodmark.core.committimes import first_from
 from floodmark.core.lifecycle.retention import Limit
 from floodmark.core.protocol.records.backfills import Rewrite
@@ -61,12 +61,12 @@ class DeltaSource(Planned):
         return tables.columns_of(self.table())
 
     def start(self) -> str:
-        table, start = self.table(), self.declared.start
+        now, table, start = datetime.now(UTC), self.table(), self.declared.start
         if start == "earliest":
             return self._at(table, table.version(), snapshot=True)
         if start == "latest":
             return self._at(table, table.version() + 1)
-        return self._at(table, starting_version(self.name, table, self.address, start))
+        return self._at(table, starting_version(self.name, table, self.address, start, now))
 
     def _at(self, table: DeltaTable, version: int, snapshot: bool = False) -> str:
         # Delta rejects (0, -1, false) as a committed offset; the snapshot of version 0 has the same rows.
@@ -326,10 +326,14 @@ def _full(commits: Iterable[tablelog.DataCommit], limits: EpochLimits) -> int | 
     return None
 
 
-def starting_version(stream: str, table: DeltaTable, address: str, start: StartAt) -> int:
-    """The version at which a stream with this `start` begins. Raises NotThereYet."""
+def starting_version(stream: str, table: DeltaTable, address: str, start: StartAt, now: datetime) -> int:
+    """The version at which a stream with this `start` begins. Raises NotThereYet. `now`: before the table was read."""
     if start.version is None:
-        return first_not_before(table, address, datetime.fromisoformat(str(start.timestamp)))
+        moment = datetime.fromisoformat(str(start.timestamp))
+        found = first_not_before(table, address, moment)
+        if found > table.version():
+            check_passed(stream, moment, now)
+        return found
     if start.version > table.version():
         raise NotThereYet(
             f"stream {stream}: expected version {start.version} (`start`), newest found is {table.version()}: name an "

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from floodmark.core.protocol.records.backfills import Rewrite
 from floodmark.core.text.tablenames import about
-from floodmark.errors import HistoryGone, RunFailed
+from floodmark.errors import HistoryGone, NotThereYet, RunFailed
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pyspark.sql import DataFrame, SparkSession
 
     from floodmark.core.lifecycle.retention import Limit
@@ -36,6 +38,16 @@ class Moved(HistoryGone):
     def __init__(self, found: str, remedy: str):
         super().__init__(f"{found}. {remedy}")
         self.found = found
+
+
+def check_passed(stream: str, moment: datetime, now: datetime) -> None:
+    """Raise NotThereYet for a stream that is to start at a time to come: nobody knows yet what is committed before."""
+    if moment > now:
+        raise NotThereYet(
+            f"stream {stream}: expected a `start` that has passed, found {moment.isoformat()}, and it is "
+            f"{now.isoformat(timespec='seconds')}: where the rows from then on begin is not known yet. Wait for that "
+            "time (a retry checks again), or name an earlier one"
+        )
 
 
 @contextmanager

@@ -65,7 +65,8 @@ WORDS: dict[str, dict[str, str]] = {
     },
     "WrittenStart": {
         "version": "a version of the table: read what this and later versions add",
-        "timestamp": "ISO 8601; in the rule's timezone if it has no offset: start at the first commit at or after it",
+        "timestamp": "ISO 8601; in the rule's timezone if it has no offset: start at the first commit at or after it; "
+        "a time to come is waited for",
     },
     "WrittenDistinct": {
         "key": "columns that identify duplicates",

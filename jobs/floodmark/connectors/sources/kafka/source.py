@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.ports.connections import connection
-from floodmark.connectors.ports.source import Backlog, Stepped
+from floodmark.connectors.ports.source import Backlog, Stepped, check_passed
 from floodmark.connectors.sources.kafka.brokers import Brokers, brokers
 from floodmark.connectors.sources.kafka.offsets import (
     KafkaOffset,
@@ -72,17 +72,22 @@ class KafkaSource(Stepped):
         return {column.name: delta_name(column.type) for column in self._said.columns(self._texts)}
 
     def start(self) -> str:
-        now, start = self._now(), self._starts_at
+        clock, now, start = datetime.now(UTC), self._now(), self._starts_at
         if start == "latest":
             return now.line()
         if start == "earliest":
             return now.moved({place: ends.first for place, ends in now.ends().items()}).line()
-        return now.moved(self._at(now, start)).line()
+        return now.moved(self._at(now, start, clock)).line()
 
-    def _at(self, now: KafkaOffset, start: StartAt) -> Mapping[Partition, int]:
-        """The first records that are not before an instant; where there is none, the end."""
-        at_ms = int(datetime.fromisoformat(str(start.timestamp)).timestamp() * 1000)
-        found = self._brokers.offsets_at(now.ends(), at_ms)
+    def _at(self, now: KafkaOffset, start: StartAt, clock: datetime) -> Mapping[Partition, int]:
+        """The first records that are not before an instant; where there is none, the end. Raises NotThereYet.
+
+        `clock`: before the ends were asked for.
+        """
+        moment = datetime.fromisoformat(str(start.timestamp))
+        found = self._brokers.offsets_at(now.ends(), int(moment.timestamp() * 1000))
+        if any(offset < 0 for offset in found.values()):
+            check_passed(self.name, moment, clock)
         return {place: ends.next if found[place] < 0 else found[place] for place, ends in now.ends().items()}
 
     def end(self) -> str:
