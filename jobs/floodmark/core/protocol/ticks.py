@@ -48,7 +48,8 @@ def quiet_until(rule: Rule, head: Head, clock: int) -> int | None:
     """How far `close_idle_after` advances the watermark if no row has been folded until `clock`; None: no tick is due.
 
     Silence counts as event time: the watermark advances by as much as the clock has since the newest epoch that folded
-    rows or moved the watermark. The result is also None if everything that the rule has seen is closed.
+    rows or moved the watermark, but not beyond what is open: a clock that was behind makes the silence look long. The
+    result is also None if everything that the rule has seen is closed.
     """
     after = rule.close_idle_after_us
     quiet = clock - head.quiet_since_ms * 1000
@@ -56,7 +57,7 @@ def quiet_until(rule: Rule, head: Head, clock: int) -> int | None:
         return None
     newest = max((at for at in head.maxima.values() if at is not None), default=head.watermark)
     open_until = newest + max((spec.silent_us for spec in rule.query.windows), default=0)
-    return head.watermark + quiet if head.watermark <= open_until else None
+    return min(head.watermark + quiet, open_until + 1) if head.watermark <= open_until else None
 
 
 def excused_until(rule: Rule, head: Head, clock: int) -> int | None:
