@@ -73,12 +73,14 @@ class Status:
     """What is at a sink's address. `id`: another one where another sink was put in its place.
 
     `recorded`: the largest version that a writer has recorded; `adopted`: of a table that held rows before it was the
-    rule's, the version from which on it is.
+    rule's, the version from which on it is. `owner`: of a table, the ledger that owns it, "" for nobody; None: sinks of
+    that kind have no owner.
     """
 
     id: str
     recorded: int | None
     adopted: int | None = None
+    owner: str | None = None
 
 
 class Writer(Protocol):

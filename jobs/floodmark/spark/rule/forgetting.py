@@ -53,11 +53,11 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.landings import OUTBOX
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.rule.checks import gate
-from floodmark.spark.rule.generation import old_sites
 from floodmark.spark.rule.leaving import Leaving, LeavingCopy, forget_cached, malformed_with, matching, rows_in
 from floodmark.spark.session import lock
 from floodmark.spark.session.faults import explained
 from floodmark.spark.session.session import rule_session
+from floodmark.spark.write.sealing import old_sites
 
 Say = Callable[[str], None]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,11 @@ from pyspark.sql.types import StructType, TimestampType
 
 from floodmark.connectors.delta.sink import check_partitions, delta_sinks
 from floodmark.connectors.ports.registry import account_of, place_of, sinks, sources
-from floodmark.connectors.ports.sink import Layout, Status, Writable, Writer
+from floodmark.connectors.ports.sink import Layout, Status, Writable
 from floodmark.core.lifecycle.life import check_same_reset
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.places import TableName, name_at, other_sinks
+from floodmark.core.protocol.places import name_at
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import RESTORE, Columns, Commit, Seal, Written
 from floodmark.core.protocol.recovery import app_id
@@ -33,10 +33,9 @@ from floodmark.core.rules.kinds import durable_sinks, sinks_beside_tables
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.core.rules.sinks.sinkcolumns import SinkColumns, sink_columns_of, upsert_into
 from floodmark.core.sql.words.lexis import quoted
-from floodmark.errors import HistoryGone, LedgerBroken, Refused, SqlRefused, TableBroken
+from floodmark.errors import HistoryGone, LedgerBroken, Refused, SqlRefused
 from floodmark.ledger.delta import tablelog
-from floodmark.ledger.delta.damage import log_faults
-from floodmark.ledger.dropping import address_of, remove_leftovers
+from floodmark.ledger.dropping import remove_leftovers
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.fold.fold import Fold
@@ -47,6 +46,7 @@ from floodmark.spark.rule import landing
 from floodmark.spark.session.parallel import side_by_side
 from floodmark.spark.write import tablesink
 from floodmark.spark.write.outboxes import writable
+from floodmark.spark.write.sealing import opens, sites_to_seal
 from floodmark.spark.write.sinkframes import schema_of
 from floodmark.spark.write.sites import Site, empty, seal
 from floodmark.spark.write.tablesink import TableSink
@@ -138,10 +138,6 @@ def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str, k
             for i, (address, sink) in enumerate(plan.sinks.items())
         },
     )
-
-
-def opens(sink: Sink, home: Home | None) -> Callable[[Site], Writer]:
-    return writable(sink, home).writer
 
 
 def _copies_input(plan: Plan, name: str) -> bool:
@@ -330,7 +326,7 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
     if change.keep_output:
         check_partitions(plan.rule)
     reach(name, "reset.tables.before")
-    old = [site for site in _sites_to_seal(head, home, ledger.id) if _can_be_sealed(site)]
+    old = sites_to_seal(head, home, ledger.id, {name_at(head, address) for address in plan.sinks})
     side_by_side(partial(seal, session, site) for site in old)
     landing.prepare(session, plan.rule, home, ledger.id)
     found = make_tables(session, plan, home, ledger.id, change.successor, change.token, head)
@@ -339,45 +335,6 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
     reach(name, "reset.commit.before")
     ledger.begin(change.successor, change.token, first_commit(plan, home, found, written, change.keep_output))
     reach(name, "reset.commit.after")
-
-
-def _can_be_sealed(site: Site) -> bool:
-    """Whether a table can be sealed. Nobody reads the old generation's state again, so that may be damaged."""
-    try:
-        return site.writer.status() is not None and (site.role != "state" or not log_faults(site.address))
-    except TableBroken:
-        if site.role != "state":
-            raise
-        return False
-
-
-def old_sites(head: Head, home: Home, ledger: str) -> list[Site]:
-    """All write sites of the head's generation, from what its ledger rows name."""
-    others = other_sinks(head)
-
-    def site(name: str) -> Site:
-        table = TableName.parse(name)
-        app = app_id(ledger, head.generation, head.token, table.role)
-        if name in others:
-            return _site_of(others[name], home, name, app)
-        return Site(name, table.role, address_of(home, table.in_generation(head.generation), head), app)
-
-    return [site(name) for name in head.table_ids]
-
-
-def _site_of(sink: Sink, home: Home, name: str, app: str) -> Site:
-    return Site(name, "sink", place_of(sink), app, opens=opens(sink, home))
-
-
-def _sites_to_seal(head: Head, home: Home, ledger: str) -> list[Site]:
-    """All tables that a driver of the head's generation may still write to.
-
-    The first commit after a sink is added to the rule names it. Until then only intents do.
-    """
-    app = app_id(ledger, head.generation, head.token, "sink")
-    added = {name_at(head, place_of(sink)): sink for sink in head.announced_sinks}
-    fresh = [_site_of(sink, home, name, app) for name, sink in added.items() if name not in head.table_ids]
-    return [*old_sites(head, home, ledger), *fresh]
 
 
 def empty_tables(session: SparkSession, plan: Plan, found: Sites, change: Seal) -> dict[str, Written]:

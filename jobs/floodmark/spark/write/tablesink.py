@@ -72,7 +72,8 @@ class TableWriter(Writer):
 def status_of(table: DeltaTable, app: str) -> Status:
     """The status of a table that is open, as a writer sees it."""
     adopted = tables.adopted_at(table)
-    return Status(tables.table_id(table), tablelog.recorded_in(table, app), None if adopted is None else adopted + 1)
+    recorded, owner = tablelog.recorded_in(table, app), tables.owner_of(table) or ""
+    return Status(tables.table_id(table), recorded, None if adopted is None else adopted + 1, owner)
 
 
 class Refitting(Appending):

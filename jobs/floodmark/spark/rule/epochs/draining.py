@@ -36,6 +36,7 @@ from floodmark.spark.rule.epochs.epoch import EpochFolder, RewriteAhead
 from floodmark.spark.rule.epochs.reports import EpochReport, Report, RunReport
 from floodmark.spark.rule.epochs.streamingquery import EpochQuery
 from floodmark.spark.rule.generation import Plan
+from floodmark.spark.write.sealing import old_sites
 
 
 class Drainer:
@@ -220,7 +221,7 @@ class Drainer:
         """Check the tables once for each head: with the lock held, only this run writes them."""
         head = self.head
         if head is not self._checked:
-            gate.check(head, self._ledger.id, generation.old_sites(head, self._home, self._ledger.id))
+            gate.check(head, self._ledger.id, old_sites(head, self._home, self._ledger.id))
             self._checked = head
 
     def sites(self, plan: Plan) -> generation.Sites:

@@ -1,0 +1,65 @@
+"""Which tables a reset seals: those of its ledger, and not what lies by now where one of its sinks was."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from shutil import rmtree
+
+import pytest
+from support.flow import Flow
+from support.lives import SCHEMA, lived
+
+from floodmark.connectors.ports.sink import Status
+from floodmark.errors import FloodmarkError
+from floodmark.ledger.delta import tables
+from floodmark.ledger.ledger import Ledger
+from floodmark.spark.write.sealing import is_own, sites_to_seal
+
+
+@pytest.mark.parametrize(
+    ("found", "known", "own"),
+    [
+        (Status("a", None, owner="me"), "a", True),
+        (Status("a", None, owner=""), "a", True),
+        (Status("b", None, owner="me"), "a", True),
+        (Status("b", None, owner="other"), "a", False),
+        (Status("b", None, owner=""), "a", False),
+        (Status("b", None, owner="me"), None, True),
+        (Status("b", None, owner=""), None, False),
+        (Status("b", None), "a", False),
+        (Status("a", None), "a", True),
+        (Status("b", None), None, True),
+    ],
+)
+def test_a_table_is_known_by_its_id_or_its_owner(found: Status, known: str | None, own: bool) -> None:
+    assert is_own(found, known, "me") is own
+
+
+def sealed(flow: Flow, ledger: Ledger, *remain: str) -> list[str]:
+    return sorted(site.name for site in sites_to_seal(ledger.begun, flow.place, ledger.id, remain))
+
+
+@pytest.mark.parametrize("owner", ["another ledger", None])
+def test_the_table_of_somebody_else_at_the_address_of_a_sink_stays_as_it_is(place: Path, owner: str | None) -> None:
+    flow = Flow(place)
+    ledger = lived(flow)
+    every = sorted(ledger.begun.table_ids)
+    assert sealed(flow, ledger, *every) == every
+    rmtree(flow.sink(1))
+    assert sealed(flow, ledger) == [name for name in every if name != f"sink/{flow.sink(1)}"]
+    tables.create(flow.sink(1), SCHEMA, {tables.OWNER: owner} if owner else {})
+    assert sealed(flow, ledger) == [name for name in every if name != f"sink/{flow.sink(1)}"]
+
+
+def test_a_sink_that_the_file_no_longer_has_may_be_out_of_reach(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    flow = Flow(place)
+    ledger = lived(flow)
+    every, lost = sorted(ledger.begun.table_ids), f"sink/{flow.sink(1)}"
+    for entry in Path(flow.sink(1), "_delta_log").glob("*.json"):
+        entry.write_text("{")
+    with pytest.raises(FloodmarkError):
+        sealed(flow, ledger, *every)
+    with caplog.at_level(logging.WARNING):
+        assert sealed(flow, ledger, *(name for name in every if name != lost)) == [n for n in every if n != lost]
+    assert f"{lost}: the rule's file no longer has this sink, and it cannot be read now" in caplog.text
