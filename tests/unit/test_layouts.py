@@ -211,6 +211,38 @@ def test_no_commit_whose_log_entry_is_gone_is_told_as_passed_over(table: Path) -
         stream(table, "skip").passed_over(at(table, 0), at(table, 2))
 
 
+def restore(table: Path, version: int) -> None:
+    DeltaTable(table).restore(version)
+
+
+def test_no_stream_passes_over_a_restore_whose_rows_spark_would_read(table: Path) -> None:
+    DeltaTable(table).delete()
+    restore(table, 0)
+    skipping = stream(table, "skip")
+    for since in (at(table, 1), at(table, 0, snapshot=True), at(table, 2)):
+        assert skipping.news(since)
+        for ask in (skipping.check_appended, skipping.backlog):
+            with pytest.raises(HistoryGone, match=r"version 2 .* a RESTORE that brings .*`on_rewrite: correct`.*reset"):
+                ask(since)
+    with pytest.raises(HistoryGone, match="version 2 of the table is a RESTORE"):
+        skipping.passed_over(at(table, 1), at(table, 3))
+    skipping.check_appended(at(table, 3))
+    stream(table, "correct").check_appended(at(table, 1))
+    with pytest.raises(HistoryGone, match="version 1 of the table removes or changes existing rows"):
+        stream(table, "stop").check_appended(at(table, 1))
+
+
+def test_a_restore_that_removes_files_is_passed_over(table: Path) -> None:
+    write_deltalake(table, ROWS, mode="overwrite")
+    restore(table, 0)
+    assert not stream(table, "skip").news(at(table, 1))
+    assert stream(table, "skip").passed_over(at(table, 1), at(table, 3)) == (
+        "version 1 (WRITE)",
+        "version 2 (RESTORE)",
+    )
+    stream(table, "skip").check_appended(at(table, 1))
+
+
 def test_an_open_epoch_that_cannot_be_read_again_is_refused_with_the_way_on(table: Path) -> None:
     taken_back(table)
     problem = "expected column x of version 1, found none since version 3: .*`floodmark abandon` undoes the open epoch"

@@ -47,8 +47,11 @@ def entry_gone(version: int) -> str:
 
 
 def is_skipped(commit: DataCommit, stream: Stream) -> bool:
-    """Whether a stream passes a commit over. One whose log entry is gone is not: it may have added rows."""
-    return stream.on_rewrite == "skip" and commit.removes and not commit.gone
+    """Whether a stream passes a commit over. One whose log entry is gone is not: it may have added rows.
+
+    Nor is one that only brings files back: Spark reads their rows, as it passes over commits that remove files alone.
+    """
+    return stream.on_rewrite == "skip" and commit.removes and not commit.gone and not commit.only_returns
 
 
 def why_stopped(commit: DataCommit, stream: Stream) -> str | None:
@@ -60,6 +63,8 @@ def why_stopped(commit: DataCommit, stream: Stream) -> str | None:
     said = commit.metadata
     if said is None:
         return entry_gone(commit.version)
+    if stream.on_rewrite == "skip" and commit.only_returns:
+        return _returning(commit.version)
     if not commit.removes or stream.on_rewrite == "skip":
         return None
     problem = f"version {commit.version} of the table removes or changes existing rows: {author(said, stream.rule)}. "
@@ -77,6 +82,16 @@ def why_stopped(commit: DataCommit, stream: Stream) -> str | None:
         f"{problem}Its new results lie below this rule's watermark, and `lateness` makes them late, so "
         f"`on_rewrite: correct` cannot follow. Nothing more is read. First {first}, then start this rule over with "
         "`floodmark reset`"
+    )
+
+
+def _returning(version: int) -> str:
+    return (
+        f"version {version} of the table is a RESTORE that brings removed files back and removes none: expected a "
+        "commit that can be passed over, found one whose rows Spark would read as new ones, although they have counted "
+        "before. Nothing more is read. With `on_rewrite: correct` at the stream, the next run recomputes the results "
+        "of the rows that are back, and `floodmark correct` does so once for a stream without `on_rewrite`. Or start "
+        "over from the table's current content with `floodmark reset`"
     )
 
 

@@ -142,7 +142,8 @@ def transactions(address: str, version: int) -> list[tuple[str, int]]:
 class DataCommit:
     """A commit that changes data: files added, their bytes, and whether any is removed, or brought back.
 
-    said: the metadata of a rule's commit; None if the commit's log entry is gone.
+    metadata: of a rule's commit; None if the commit's log entry is gone. only_returns: whether it is a RESTORE that
+    brings whole files back and removes none.
     """
 
     version: int
@@ -150,6 +151,7 @@ class DataCommit:
     size: int
     removes: bool
     metadata: dict[str, Any] | None
+    only_returns: bool = False
 
     @property
     def gone(self) -> bool:
@@ -171,10 +173,11 @@ def _data_changes(address: str, version: int) -> DataCommit:
     except FileNotFoundError:
         return DataCommit(version, 1, 0, True, None)
     added = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
-    # A RESTORE that brings whole files back removes none, and their rows are as old as when they left.
-    restores = bool(added) and any(_operation(action) == "RESTORE" for action in actions)
-    removes = restores or any(action.get("remove", {}).get("dataChange") for action in actions)
-    return DataCommit(version, len(added), sum(add["size"] for add in added), removes, commit_metadata(actions))
+    removes = any(action.get("remove", {}).get("dataChange") for action in actions)
+    # Such rows are as old as when they left.
+    returns = bool(added) and not removes and any(_operation(action) == "RESTORE" for action in actions)
+    size, said = sum(add["size"] for add in added), commit_metadata(actions)
+    return DataCommit(version, len(added), size, removes or returns, said, returns)
 
 
 def _operation(action: dict[str, Any]) -> str | None:
