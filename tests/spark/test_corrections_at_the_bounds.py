@@ -108,12 +108,14 @@ def test_a_row_that_epochs_would_not_fold_moves_no_watermark(spark: SparkSession
     assert as_batch(spark, flow)
 
 
-def test_a_row_without_a_time_stops_the_correction(spark: SparkSession, place: Path) -> None:
-    flow = Flow(place, sql="SELECT at, k FROM events", stream={**CORRECT, "lateness": None}, sinks=1)
-    flow.arrive([event(10), event(20, "b")])
+@pytest.mark.parametrize("change", ["at = NULL", "k = 'garbage'"])
+def test_a_row_without_a_time_stops_the_correction(spark: SparkSession, place: Path, change: str) -> None:
+    time = {"name": "t", "expr": "CASE WHEN at IS NOT NULL THEN to_timestamp(k) END"}
+    flow = Flow(place, sql="SELECT t, v FROM events", stream={**CORRECT, "event_time": time, "lateness": None}, sinks=1)
+    flow.arrive([event(10, "2001-01-01", 1.0), event(20, "2001-01-02", 2.0)])
     run(spark, flow)
     before = rows_of(flow.sink())
-    spark.sql(f"UPDATE delta.`{flow.source}` SET at = NULL WHERE k = 'a'")
+    spark.sql(f"UPDATE delta.`{flow.source}` SET {change} WHERE v = 1")
     with pytest.raises(InputFault, match="has brought 1 rows without an event time"):
         run(spark, flow)
     assert rows_of(flow.sink()) == before

@@ -252,7 +252,7 @@ def _measured(each: DataFrame) -> DataFrame:
         "max(_t) AS newest",
         f"max(CASE WHEN {NET} > 0 THEN _t END) AS latest",
         f"max(CASE WHEN {NET} > 0 THEN _folded END) AS reached",
-        f"coalesce(sum(CASE WHEN _t IS NULL AND _e IS NULL THEN greatest({NET}, 0L) END), 0L) AS timeless",
+        f"coalesce(sum(CASE WHEN _t IS NULL THEN greatest({NET}, 0L) END), 0L) AS timeless",
     ]
     for side, sign in SIDES.items():
         times = f"greatest({NET} * {sign}, 0L)"
@@ -274,8 +274,8 @@ def _refuse_dead(plan: Plan, differences: Mapping[str, Difference], clock_ms: in
         ways = f"or give this up with `floodmark correct {plan.rule.rule} --skip --stream {name}`"
         if one.timeless:
             raise InputFault(
-                f"{about} {one.timeless} rows without an event time. No result was changed. Correct them in the "
-                f"source, {ways}"
+                f"{about} {one.timeless} rows without an event time: it is NULL, or an expression fails. No result was "
+                f"changed. Correct them in the source, {ways}"
             )
         if one.latest is not None and one.latest > latest[name]:
             raise InputFault(
