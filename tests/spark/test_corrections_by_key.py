@@ -171,6 +171,45 @@ def test_dead_rows_stay_dead_and_filtered_rows_out(spark: SparkSession, place: P
     proven(flow)
 
 
+def guarded(place: Path, on_fail: str) -> Flow:
+    """Sums of numbers in a text, which an expectation guards."""
+    number = {"number": {"check": "try_cast(k AS INT) IS NOT NULL", "on_fail": on_fail}}
+    sums = "SELECT n, sum(CAST(k AS INT)) AS s FROM events GROUP BY n"
+    flow = Flow(place, sql=sums, stream={**CORRECT, "lateness": None, "expect": number})
+    flow.settings = {"unbounded": True, "sinks": [{"delta": flow.sink(), "key": ["n"]}]}
+    return flow
+
+
+def test_rows_that_an_expectation_keeps_from_the_sql_touch_nothing(spark: SparkSession, place: Path) -> None:
+    flow = guarded(place, "drop")
+    flow.arrive([event(0, "1"), event(10, "bad"), event(20, "2", n=1), event(30, "bad", n=1)])
+    run(spark, flow)
+    spark.sql(f"DELETE FROM delta.`{flow.source}` WHERE k = 'bad' AND n = 0")
+    spark.sql(f"UPDATE delta.`{flow.source}` SET k = 'worse' WHERE k = 'bad'")
+    (done,) = run(spark, flow).corrections
+    assert (done.left, done.came, sink(flow)) == (2, 1, [(0, 1), (1, 2)])
+    low = round(START.timestamp()) * 1_000_000
+    done = backfill(spark, flow, low, low + 60_000_000)
+    assert [*done.sinks.values()] == [(2, 2)]
+
+
+@pytest.mark.parametrize("on_error", ["fail", "dead"])
+def test_a_bad_row_of_a_new_key_stops_the_correction(spark: SparkSession, place: Path, on_error: str) -> None:
+    """It touches no key, because the SQL fails on it."""
+    flow = guarded(place, "dead")
+    flow.settings["on_error"] = on_error
+    flow.arrive([event(0, "1"), event(10, "bad"), event(20, "2", n=1)])
+    run(spark, flow)
+    before = sink(flow)
+    spark.sql(f"UPDATE delta.`{flow.source}` SET k = 'worse', n = 9 WHERE n = 1")
+    with pytest.raises(InputFault, match="number"):
+        run(spark, flow)
+    assert sink(flow) == before
+    spark.sql(f"UPDATE delta.`{flow.source}` SET k = '3' WHERE k = 'worse'")
+    run(spark, flow)
+    assert sink(flow) == [(0, 1), (9, 3)]
+
+
 BOTH = "SELECT k, v, at FROM events UNION ALL SELECT k, v, at FROM more"
 
 

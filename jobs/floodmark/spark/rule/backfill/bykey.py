@@ -44,7 +44,10 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval:
 def of_interval(past: PastRows, begin: int, end: int, recorded: Backfill | None = None) -> Recomputed:
     """The same, whatever the ledger's own head. `recorded`: the intent, if it is computed again."""
     span = Restated(begin=begin, end=end, high=end, upto=past.head.epoch)
-    return _computed(past, past.in_span(span), span, None, recorded)
+    rows = past.in_span(span)
+    if recorded is None:
+        past.living_in(rows, span)  # a row on which the SQL fails touches no key, so nothing else would stop at it
+    return _computed(past, rows, span, None, recorded)
 
 
 def computed(
@@ -158,10 +161,11 @@ def _moment(head: Head) -> Moment:
 def _unlimited(plan: Plan, rows: DataFrame) -> Batch:
     """Rows of the rule's frame, of which none is late, ahead of the clock, or left out by an expectation.
 
-    Epochs may have folded what today's expectations leave out.
+    Epochs may have folded what today's expectations leave out. Rows on which the SQL fails gave no result.
     """
+    rule = plan.rule.model_copy(update={"on_error": "dead"})
     shape = dataclasses.replace(plan.fold.shape, expectations={})
-    return Batch(rows, plan.rule, shape, Limits(None, dict.fromkeys(plan.rule.streams, NO_LIMIT)))
+    return Batch(rows, rule, shape, Limits(None, dict.fromkeys(plan.rule.streams, NO_LIMIT)))
 
 
 def state_keys(plan: Plan) -> Iterator[str]:

@@ -164,8 +164,16 @@ def _by_key(
     correction: Correction,
     recorded: Backfill | None = None,
 ) -> Recomputed:
+    if recorded is None:
+        _refuse_bad(past, differences)
     changed = _changed(past, differences)
     return _holding(bykey.computed(past, changed, correction, recorded), differences)
+
+
+def _refuse_bad(past: PastRows, differences: Mapping[str, Difference]) -> None:
+    """Raise InputFault for a row that came and cannot be folded. It may touch no key, by which it would be found."""
+    came = (one.each.where(f"{NET} > 0").select("row.*").drop(NET) for one in differences.values())
+    past.living(rows=reduce(DataFrame.unionByName, came))
 
 
 def _changed(past: PastRows, differences: Mapping[str, Difference]) -> DataFrame:

@@ -56,6 +56,7 @@ from floodmark.spark.session.jvm import bytes_not_passed_over
 FEW = 64 << 20  # bytes of files
 # Rows of the rule's frame, the columns of it to find them by, and the same by stream
 Removed = tuple[DataFrame, list[StructField], Compared]
+Some = Callable[[DataFrame], DataFrame]
 
 
 def at_hand(rows: DataFrame) -> DataFrame:
@@ -127,10 +128,10 @@ class PastRows:
         return self._living(rows, lambda dead: dead.where(_within(span)), epochs)
 
     def living(
-        self, of: Callable[[DataFrame], DataFrame] = lambda rows: rows, epochs: SameVersions | None = None
+        self, of: Some = lambda rows: rows, epochs: SameVersions | None = None, rows: DataFrame | None = None
     ) -> tuple[Batch, dict[str, Counts]]:
-        """All rows, likewise. `of`: gives some of them."""
-        return self._living(of(self.all(epochs)), of, epochs)
+        """All rows, likewise, or these `rows`. `of`: gives some of them."""
+        return self._living(of(self.all(epochs) if rows is None else rows), of, epochs)
 
     def made_of(self, changed: DataFrame) -> DataFrame | None:
         """What replays have made of dead rows that are among these rows, which left a source or came."""
@@ -156,13 +157,11 @@ class PastRows:
         for rows in self.held:
             rows.unpersist()
 
-    def _living(
-        self, rows: DataFrame, of: Callable[[DataFrame], DataFrame], epochs: SameVersions | None
-    ) -> tuple[Batch, dict[str, Counts]]:
+    def _living(self, rows: DataFrame, of: Some, epochs: SameVersions | None) -> tuple[Batch, dict[str, Counts]]:
         dead = list(self._removed(of, epochs)) if has_rows(self.home.dead) else []
         return _living(self.plan, rows, dead, self.rewritten)
 
-    def _removed(self, of: Callable[[DataFrame], DataFrame], epochs: SameVersions | None) -> Iterator[Removed]:
+    def _removed(self, of: Some, epochs: SameVersions | None) -> Iterator[Removed]:
         """The dead rows that these epochs quarantined, in the rule's frame, and the columns to compare.
 
         Where each dead row is there, with all that the SQL reads, the SQL's columns do, whichever expectations have
