@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from floodmark.audit.content.recomputing import recompute
 from floodmark.audit.content.rowhash import digest
 from floodmark.audit.effects.effects import Effects
-from floodmark.audit.evidence import File, LogEntry, TableLog
+from floodmark.audit.evidence import File, LogEntry, TableLog, Vector
 from floodmark.audit.ledger.generations import Backfill
 from floodmark.audit.ledger.named import Named
 from floodmark.audit.ledger.story import Story
@@ -39,7 +41,12 @@ def of_table(found: pa.Table) -> dict[str, Any]:
 
 
 def findings(
-    place: Path, added: list[tuple[Any, ...]], results: list[tuple[Any, ...]], gone: bool = False, whole: bool = False
+    place: Path,
+    added: list[tuple[Any, ...]],
+    results: list[tuple[Any, ...]],
+    gone: bool = False,
+    whole: bool = False,
+    vector: Vector | None = None,
 ) -> list[str]:
     """Of a backfill of [0, 60) by a column that is 60 ahead, which replaced the file with WENT."""
     for name, content in {"went": WENT, "added": added}.items():
@@ -48,7 +55,9 @@ def findings(
         (place / "went.parquet").unlink()
     there = {file.name: file.stat().st_size for file in place.iterdir()}
     file = File("added.parquet", there["added.parquet"], len(added))
-    log = TableLog(str(place), "id", (LogEntry(1, added=(file,), removed=(File("went.parquet", 1, None),)),), {}, there)
+    log = TableLog(
+        str(place), "id", (LogEntry(1, added=(file,), removed=(File("went.parquet", 1, None, vector),)),), {}, there
+    )
     intent = {"column": "stop", "begin": 0, "end": 60, "shift": 60, "whole": whole}
     written = {"version": 1, "commit": 1, "rows": len(results), "digest": said(added), "results": said(results)}
     table = f"sink/{place}"
@@ -82,6 +91,18 @@ def test_a_row_that_was_changed_lost_or_left_is_found_though_the_digest_of_the_f
 def test_without_the_files_that_went_the_results_alone_are_compared(tmp_path: Path) -> None:
     assert findings(tmp_path, RESULTS, RESULTS, gone=True) == []
     assert findings(tmp_path, RESULTS[:1], RESULTS, gone=True) != []
+
+
+def test_rows_that_a_vector_of_the_removed_files_marked_had_gone_before(tmp_path: Path) -> None:
+    one = struct.pack("<IQI", 1681511377, 1, 0) + struct.pack("<IIHHIH", 12346, 1, 0, 0, 16, 1)  # its second row
+    framed = struct.pack(">I", len(one)) + one + struct.pack(">I", zlib.crc32(one))
+    (tmp_path / "vectors.bin").write_bytes(framed)
+    second = Vector("i", 1, "vectors.bin", len(framed), len(one))
+    assert findings(tmp_path, [STAYED[1], *RESULTS], RESULTS, vector=second) == []
+    [found] = findings(tmp_path, STAYED + RESULTS, RESULTS, vector=second)
+    assert "outside of the interval, the removed files held 1 rows, now there are 2" in found
+    (tmp_path / "vectors.bin").unlink()
+    assert findings(tmp_path, STAYED + RESULTS, RESULTS, vector=second) == [], "it is not known any more"
 
 
 def test_of_a_backfill_of_everything_no_other_row_is_in_its_files(tmp_path: Path) -> None:

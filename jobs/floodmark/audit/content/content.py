@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -92,7 +93,8 @@ def _replaced(
     named: Named, backfill: Backfill, rows: pa.Table, log: TableLog, entry: LogEntry, store: PyFileSystem
 ) -> Iterator[str]:
     """Faults of a backfill's commit: inside the interval, its rows must be the results. Outside, they must equal the
-    rows of the removed files bit by bit, as long as these files exist (and the log still has their partitions)."""
+    rows of the removed files bit by bit, as long as these files exist, with their deletion vectors (and the log still
+    has their partitions)."""
     if GONE in rows.column_names:
         rows = rows.drop_columns([GONE])
     if backfill.is_whole:
@@ -104,13 +106,14 @@ def _replaced(
         yield f"its files have no column {column} with times"
         return
     yield from _unlike_results(named, _inside(rows, intervals, True), "rows of the interval")
-    if any(file.path not in log.present for file in entry.removed):
+    if not all(file.path in log.present and log.has_vector(file.vector) for file in entry.removed):
         return
     known = {file.path: file for one in log.entries for file in one.added}
-    files = [known.get(file.path, file) for file in entry.removed]
+    files = [replace(known.get(file.path, file), vector=file.vector) for file in entry.removed]
     if any(file.path not in known for file in files) and any(file.partition for file in entry.files_with_rows):
         return
-    before = _together([rows.slice(0, 0), *(_of_table(store, file, log) for file in files)])
+    parts = (unmarked(store, file, _of_table(store, file, log)) for file in files)
+    before = _together([rows.slice(0, 0), *parts])
     kept, stay = (digest(_inside(table, intervals, False), computed=False) for table in (before, rows))
     if kept != stay:
         yield f"outside of the interval, the removed files held {kept.rows} rows, now there are {stay.rows}, or others"
