@@ -151,6 +151,11 @@ DATED = [
     f"SELECT f.k FROM flights f JOIN others o ON {NEAR} JOIN airports a ON a.k = f.k AND o.ts < a._valid_to",
     f"SELECT window.start AS s, max(city) AS c FROM ({AS_OF}) GROUP BY window(date, '1 hour')",
     AS_OF.replace("f.date, a.city", "window.start AS s, count(*) AS n") + " GROUP BY window(date, '1 hour')",
+    *(
+        AS_OF.replace("flights f", f"(SELECT k, {bound} AS date FROM flights GROUP BY {windows}, k) f")
+        for bound in ("window.start", "window.end")
+        for windows in ("window(date, '1 hour')", "window(date, '1 hour', '20 minutes')")
+    ),
 ]  # fmt: skip
 OTHERWISE = [
     AS_OF.replace("f.date <", "f.departed <"),

@@ -1,20 +1,21 @@
-"""Tells whether rows meet the versions of a lookup table with `history` by their event time.
+"""Tells whether rows meet the versions of a lookup table with `history` by their event time, or that of their window.
 
 Versions that ended before all event times of an epoch match none of its rows then. Otherwise any version may match.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from sqlglot import exp
 
 from floodmark.core.sql.forms.joins import conjuncts, side_of
 from floodmark.core.sql.forms.relations import columns_read
 from floodmark.core.sql.forms.window import lookups_of, streams_of
-from floodmark.core.sql.tree.columns import Columns, Time, meaning_of, names_column
+from floodmark.core.sql.tree.columns import Columns, Part, Start, Time, meaning_of, names_column
 from floodmark.core.sql.tree.parse import parse
 from floodmark.core.sql.tree.shape import Lookup, Read, Select, Shape, Source
+from floodmark.core.sql.windows import Spec, grids
 from floodmark.core.sql.words.lexis import words_of
 
 END = "_valid_to"
@@ -24,7 +25,7 @@ def undated(sql: str, streams: Mapping[str, str | None], lookups: Collection[str
     """The lookup tables of which any version may match a row, whatever its event time, each with the reason.
 
     `streams`, `lookups`: as for `analyse`. A table is not among them if wherever rows meet it, an event time of a
-    stream, unchanged, has to be before `_valid_to`.
+    stream, unchanged, or the start or end of its window, has to be before `_valid_to`.
     """
     words = words_of(sql)
     shape = Shape(sql, words, streams, lookups, True)
@@ -35,6 +36,11 @@ def undated(sql: str, streams: Mapping[str, str | None], lookups: Collection[str
             if not any(_bounds(condition, read, ends, columns) for condition in conditions):
                 found |= dict.fromkeys(lookups_of(read.source), _reason(conditions, ends))
     return found
+
+
+def before_us(windows: Iterable[Spec]) -> int:
+    """How far before the first of their rows windows may start, in microseconds."""
+    return max((grid.size_us for grid in grids(windows)), default=0)
 
 
 def _ends(source: Source) -> frozenset[str]:
@@ -72,11 +78,16 @@ def _conditions(select: Select, read: Read) -> Iterator[exp.Expr]:
 
 
 def _bounds(condition: exp.Expr, read: Read, ends: Collection[str], columns: Columns) -> bool:
-    """Whether it holds only for event times before the end of the relation's version."""
+    """Whether it holds only for event times, or windows, before the end of the relation's version."""
     earlier, later = _ordered(condition)
-    if earlier is None or later is None or not isinstance(meaning_of(earlier, columns), Time):
+    if earlier is None or later is None or not _is_time(earlier, columns):
         return False
     return names_column(later, read.alias) and later.name.lower() in ends
+
+
+def _is_time(side: exp.Expr, columns: Columns) -> bool:
+    meaning = meaning_of(side, columns)
+    return isinstance(meaning, (Time, Start)) or (isinstance(meaning, Part) and meaning.name in ("start", "end"))
 
 
 def _ordered(condition: exp.Expr) -> tuple[exp.Expr | None, exp.Expr | None]:

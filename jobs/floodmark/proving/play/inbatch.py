@@ -17,6 +17,7 @@ from floodmark.core.protocol.records.following import head_at
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.rule import Expectation, Rule, Sink, Stream
 from floodmark.core.rules.sinks.sinkcolumns import QUARANTINE_COLUMNS
+from floodmark.core.sql.asof import before_us
 from floodmark.core.sql.timecolumn import time_column_of
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.ledger.delta.datafiles import added_paths
@@ -96,7 +97,7 @@ class _Batch:
             if stream.event_time is not None:
                 rows = self._folded(place, name, stream, ("dead",))
                 found += [row[0] for row in rows.selectExpr(f"min({micros(stream.event_time.name, kind)})").collect()]
-        first = min((one for one in found if one is not None), default=None)
+        first = min((one - before_us(self._rule.query.windows) for one in found if one is not None), default=None)
         return first if kind == "timestamp" or first is None else earliest_moment(first, self._rule.timezone)
 
     def _results(self, apart: Collection[str]) -> DataFrame:

@@ -13,6 +13,7 @@ from pyspark.sql.types import LongType, StructType
 
 from floodmark.connectors.delta.lookups import NO_ROWS
 from floodmark.core.rules.rule import Rule
+from floodmark.core.sql.asof import before_us
 from floodmark.core.sql.windows import Spec, needed_from
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.spark.fold.fold import Fold, Folded, Moment, StateReader
@@ -138,7 +139,7 @@ class WindowRows(Fold):
         return moment_of(self.rule, self.shape, self._earliest(batch, state, at) if needed is None else needed)
 
     def _earliest(self, batch: Batch, state: Mapping[str, StateReader], at: Moment) -> int:
-        """The first event time among the rows of the epoch and those of state."""
+        """The first start that windows of the rows of the epoch, or of those of state, may have."""
         found = [batch.earliest()]
         for name, reader in state.items():
             kept, time = reader(None), self.time_of(name)
@@ -146,7 +147,8 @@ class WindowRows(Fold):
                 shown = micros(time, time_type(self.rule.streams[name], kept.schema))
                 row = at.committed(kept).selectExpr(f"min({shown})").head()
                 found.append(row[0] if row else None)
-        return min((one for one in found if one is not None), default=NO_ROWS)
+        first = min((one for one in found if one is not None), default=None)
+        return NO_ROWS if first is None else first - before_us(self.windows)
 
     def time_of(self, table: str) -> str:
         """The event time of the stream whose rows are in the table."""

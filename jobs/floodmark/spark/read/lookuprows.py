@@ -13,7 +13,7 @@ from floodmark.connectors.planning.versionrows import renamed_as
 from floodmark.core.lifecycle.zones import earliest_moment
 from floodmark.core.protocol.records.rows import Pinned
 from floodmark.core.rules.rule import Rule
-from floodmark.core.sql.asof import undated
+from floodmark.core.sql.asof import before_us, undated
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape, time_type
 from floodmark.spark.session.faults import of_version
@@ -21,7 +21,7 @@ from floodmark.spark.session.views import put_view
 
 
 def show(session: SparkSession, rule: Rule, pinned: Mapping[str, Pinned], since: Callable[[], int | None]) -> None:
-    """Register each lookup table as a view for the SQL. `since`: the moment before which no row's event time lies.
+    """Register each lookup table as a view for the SQL. `since`: the moment before which no row or window lies.
 
     Of None it is unknown; NO_ROWS: there are none. Raises HistoryGone if a version no longer exists.
     """
@@ -44,10 +44,11 @@ def show_columns(session: SparkSession, rule: Rule, pinned: Mapping[str, Pinned]
 
 
 def first_moment(batch: Batch) -> int | None:
-    """`since`, of the rows of a batch alone."""
-    if not any(count.folded for count in batch.counts.values()):
+    """`since`, of the rows of a batch alone, and of their windows."""
+    first = batch.earliest() if any(count.folded for count in batch.counts.values()) else None
+    if first is None:
         return NO_ROWS
-    return moment_of(batch.rule, batch.shape, batch.earliest())
+    return moment_of(batch.rule, batch.shape, first - before_us(batch.rule.query.windows))
 
 
 def moment_of(rule: Rule, shape: Shape, time: int | None) -> int | None:
