@@ -147,7 +147,7 @@ def test_what_stops_a_backfill_advises_nothing_that_it_ignores(tmp_path: Path, k
     found = mock.MagicMock(asDict=lambda: {"_reason": "wrong", "n": 1}, __getitem__=lambda *_: "wrong")
     frame.where.return_value.withColumn.return_value.selectExpr.return_value.head.return_value = found
     own: Any = {"_reason": lambda _: None, "_own": lambda _: []}
-    vars(batch).update(_rule=Flow(tmp_path).rule(), _again=again, _failed={"events": {kind: 2}}, _frame=frame, **own)
+    vars(batch).update(rule=Flow(tmp_path).rule(), _again=again, _failed={"events": {kind: 2}}, _frame=frame, **own)
     ways = (
         "cannot quarantine them.*reset" if kind == UNREAD else "quarantines no row.*`floodmark correct counted --skip`"
     )
