@@ -96,7 +96,7 @@ def test_a_sink_with_a_key_keeps_the_statistics_of_its_files(tmp_path: Path) -> 
     assert lacks_statistics(flow.rule().sinks[0].properties)
     assert not lacks_statistics({STATISTICS[0].upper(): "false", STATISTICS[1]: "true"})
     flow.settings["sinks"][0]["key"] = ["k"]
-    with pytest.raises(RuleInvalid, match="needs the statistics of its files; found both false: remove one"):
+    with pytest.raises(RuleInvalid, match="needs the statistics of the sink's files; found both false: remove one"):
         flow.rule()
 
 

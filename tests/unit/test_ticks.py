@@ -20,6 +20,7 @@ from floodmark.core.rules.rule import Rule
 from floodmark.spark.look.ahead import watermark_after
 
 SECOND = 1_000_000
+HOUR = 3_600_000  # in milliseconds
 CLOCK = 1_700_000_000_000  # milliseconds: when the head's epoch was
 SQL = "SELECT window.end AS e, count(*) AS n FROM events GROUP BY window(at, '1 minute')"
 BOTH = SQL.replace("events", "(SELECT at FROM events UNION ALL SELECT at FROM others)")
@@ -149,7 +150,7 @@ def test_a_moment_is_what_the_rule_means_by_it(tmp_path: object) -> None:
 @pytest.mark.parametrize(
     ("event_time", "clocks"),
     [
-        ({"name": "at", "expr": "current_timestamp()"}, {-1: 0, 0: 0, 1: 1}),
+        ({"name": "at", "expr": "current_timestamp()"}, {-1: 0, 0: 0, 1: 1, -HOUR: 0, -HOUR - 1: -HOUR - 1}),
         ({"name": "at", "expr": "date_trunc('minute', NOW())"}, {-1: 0, 0: 0, 1: 1}),
         ({"name": "at", "expr": "to_timestamp(k)"}, {-1: -1, 0: 0, 1: 1}),
         ("at", {-1: -1, 0: 0, 1: 1}),

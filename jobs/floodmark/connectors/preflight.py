@@ -21,7 +21,7 @@ from floodmark.core.rules.checks.sinks import results_of
 from floodmark.core.rules.kinds import durable_sinks, tables_read, targets
 from floodmark.core.rules.model import Sink
 from floodmark.core.rules.rule import Rule
-from floodmark.core.rules.sinks.sinkcolumns import STAMPS
+from floodmark.core.rules.sinks.sinkcolumns import STAMPS, replaces_rows
 from floodmark.core.text.addresses import FILES, location, same_address, within
 from floodmark.core.text.tablenames import about_sink, last_part
 from floodmark.errors import Busy, HistoryGone, NotOwned, SqlRefused, WrongColumn
@@ -173,7 +173,7 @@ def check_tables(rule: Rule, home: Home, owner: str | None) -> None:
         if one.key:
             opened.check_changeable()
     for address, sink in delta_sinks(rule).items():
-        if sink.key:
+        if replaces_rows(rule, sink):
             DeltaSink(address).check_statistics()
     check_replaced(rule, home)
     check_distinct_tables(rule)

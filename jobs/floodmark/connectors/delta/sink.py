@@ -70,12 +70,12 @@ class DeltaSink:
             )
 
     def check_statistics(self) -> None:
-        """Refuse a table whose checkpoints hold no statistics; a sink with `key` needs those of its files."""
+        """Refuse a table whose checkpoints hold no statistics; a rule that replaces rows needs those of its files."""
         if lacks_statistics(tables.properties_of(self.address)):
             raise Refused(
                 about_sink(
                     self.address,
-                    f"{' and '.join(STATISTICS)} are false in the table, and a sink with `key` needs one of them. "
+                    f"{' and '.join(STATISTICS)} are false in the table, and replacing rows needs one of them. "
                     f"Set one to true (`ALTER TABLE ... SET TBLPROPERTIES ('{STATISTICS[0]}' = 'true')`)",
                 )
             )

@@ -14,16 +14,22 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.watermark import advance, holding, later
 from floodmark.core.sql.words.clock import at_clock
 
+MOST_BACK_MS = 3_600_000  # of a clock that is an event time
+
 if TYPE_CHECKING:
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
 
 
 def onwards(rule: Rule, head: Head, planned: Entry) -> Entry:
-    """The entry of a new epoch. Where the clock is an event time, it does not go back: all rows would be late."""
+    """The entry of a new epoch. Where the clock is an event time, it does not go back: all rows would be late.
+
+    After a clock that was far ahead they are: with that clock, all rows would be in one window that does not close.
+    """
     times = (stream.event_time.expr for stream in rule.streams.values() if stream.event_time)
-    if any(expr is not None and at_clock(expr, 0) != expr for expr in times):
-        return Entry(max(planned.clock_ms, head.entry.clock_ms), planned.offsets)
+    back_ms = head.entry.clock_ms - planned.clock_ms
+    if 0 < back_ms <= MOST_BACK_MS and any(expr is not None and at_clock(expr, 0) != expr for expr in times):
+        return Entry(head.entry.clock_ms, planned.offsets)
     return planned
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from floodmark.connectors.columns import differing
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
@@ -76,12 +76,14 @@ def refuse_padded(address: str, schema: StructType) -> None:
     not have: a key would have several rows."""
     padded = [field.name for field in schema if _PADDED.search(field.json())]
     if padded:
+        whole = isinstance(schema[padded[0]].dataType, StringType)
+        change = f"Change the type in the table (`ALTER TABLE ... ALTER COLUMN {quoted(padded[0])} TYPE STRING`)"
+        way = change if whole else "Drop the column from the table, or name another table"
         raise WrongColumn(
             about_table(
                 address,
                 f"expected text of type STRING or VARCHAR, found CHAR in {', '.join(padded)}: Spark reads CHAR with "
-                "spaces at the end, which the results do not have. Change the type in the table "
-                f"(`ALTER TABLE ... ALTER COLUMN {quoted(padded[0])} TYPE STRING`), then run again",
+                f"spaces at the end, which the results do not have. {way}, then run again",
             )
         )
 

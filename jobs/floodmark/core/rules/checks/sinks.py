@@ -10,7 +10,7 @@ from floodmark.core.rules.kinds import SINKS, can_of, sink_can, targets
 from floodmark.core.rules.model import OUTBOX_KEEP_US, Rule, Sink
 from floodmark.core.rules.sinks.delivery import delivery
 from floodmark.core.rules.sinks.outboxes import ASIDE
-from floodmark.core.rules.sinks.sinkcolumns import STAMPS, appends_only
+from floodmark.core.rules.sinks.sinkcolumns import STAMPS, appends_only, replaces_rows
 from floodmark.core.rules.sinks.tableproperties import STATISTICS, lacks_statistics, unfit_property
 from floodmark.core.sql.tree.names import CHANGE_FEED, has_feed, of_feed
 from floodmark.core.text.addresses import same_address, within
@@ -110,7 +110,7 @@ def check_sink_columns(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
             yield ("sinks", i, key), f"expected a delta sink, because only a table has them; found {sink.kind}"
         if sink.outbox is None and (sink.outbox_bytes is not None or sink.outbox_keep_us != OUTBOX_KEEP_US):
             yield ("sinks", i, "outbox"), f"expected a target, because only those have an outbox; found {sink.kind}"
-        yield from _properties(i, sink)
+        yield from _properties(rule, i, sink)
         yield from _feed(rule, i, sink)
         yield from _stamped(rule, i, sink)
         if sink.partition_by and sink.cluster_by:
@@ -123,17 +123,17 @@ def check_sink_columns(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
         yield from _left_out(i, sink)
 
 
-def _properties(place: int, sink: Sink) -> Iterator[Problem]:
+def _properties(rule: Rule, place: int, sink: Sink) -> Iterator[Problem]:
     for name, value in sink.properties.items():
         if why := unfit_property(name, value):
             yield ("sinks", place, "properties", name), f"expected no {name} of a sink: {why}"
         if (twin := next(one for one in sink.properties if one.lower() == name.lower())) != name:
             yield ("sinks", place, "properties", name), f"expected one property of that name, found {twin}, too"
-    if sink.key and lacks_statistics(sink.properties):
+    if replaces_rows(rule, sink) and lacks_statistics(sink.properties):
         yield (
             ("sinks", place, "properties"),
-            f"expected {' or '.join(STATISTICS)}, because a sink with `key` needs the statistics of its files; found "
-            "both false: remove one",
+            f"expected {' or '.join(STATISTICS)}, because replacing rows (`key`, `rebuild`, or a stream with "
+            "`on_rewrite: correct`) needs the statistics of the sink's files; found both false: remove one",
         )
 
 

@@ -27,6 +27,11 @@ def appends_only(properties: Mapping[str, str]) -> str | None:
     )
 
 
+def replaces_rows(rule: Rule, sink: Sink) -> bool:
+    """Whether runs of the rule take rows of the sink away again."""
+    return bool(sink.key) or rule.rebuild or any(one.on_rewrite == "correct" for one in rule.streams.values())
+
+
 @dataclass(frozen=True)
 class SinkColumns:
     """The results that a sink takes.

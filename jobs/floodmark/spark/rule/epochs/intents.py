@@ -81,7 +81,9 @@ class Intents:
         """The columns of all streams, if they differ from those of the previous epoch."""
         now, before = columns_of(self._plan.fold.shape.streams), self.head.columns
         if not grows(self._plan.rule):
-            now = known_columns(now, before, self._plan.rule.query.star)
+            opened = self.head.open
+            known = (opened.columns if opened else {}) or before
+            now = known_columns(now, known, self._plan.rule.query.star or opened is not None)
         return now if now != before else {}
 
     def _pinned(self) -> dict[str, Pinned]:
@@ -130,15 +132,16 @@ class Intents:
         return self._replay if entry.offsets == self.head.entry.offsets else None
 
 
-def known_columns(now: Columns, before: Columns, star: bool) -> Columns:
+def known_columns(now: Columns, before: Columns, closed: bool) -> Columns:
     """The columns that epochs have read, with today's types, and those that an edit of the rule reads for the first
-    time. With a `*` (`star`) that is none: it means the columns of the generation's start."""
+    time. There are none if the columns are `closed`: a `*` means those of the generation's start, and a retry reads
+    those of its intent."""
     types = {name: dict(columns) for name, columns in now.items()}
     found = {
         name: [(column, types.get(name, {}).get(column, kind)) for column, kind in columns]
         for name, columns in before.items()
     }
-    if star:
+    if closed:
         return found
     return {name: [*columns, *_new(now.get(name, []), columns)] for name, columns in found.items()}
 
