@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 from support.flow import HOPPING, OVER, TUMBLING, Flow
 
-from floodmark.connectors.delta.lookups import LookupTable
+from floodmark.connectors.delta.lookups import NO_ROWS, LookupTable
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.source import DeltaSource
 from floodmark.connectors.planning import checkpoint
@@ -34,6 +34,7 @@ from floodmark.spark.write.appending import files_for
 from floodmark.spark.write.replacing import Span
 
 EVENTS = StructType().add("at", TimestampType()).add("k", StringType()).add("v", LongType()).add("n", LongType())
+SESSIONS = "SELECT k, count(*) AS n FROM events GROUP BY session_window(at, '40 seconds'), k"
 SECOND = 1_000_000
 
 
@@ -99,6 +100,26 @@ def test_the_row_at_the_bound_is_kept_and_stays_when_state_is_rewritten(
     for newest, keeps in ((None, False), (first - 1, False), (first, True), (first + 1, True)):
         batch: Any = SimpleNamespace(maxima={"events": newest})
         assert folding._needs_any(batch, "events", at) is keeps
+
+
+@pytest.mark.parametrize(
+    ("sql", "before", "after", "since"),
+    [
+        (TUMBLING, 100, 100, NO_ROWS),
+        (TUMBLING, 100, 119, NO_ROWS),
+        (TUMBLING, 100, 120, 60),
+        (TUMBLING, None, 120, 30 - 60),
+        (SESSIONS, 100, 100, 30),
+        (SESSIONS, None, None, 30),
+    ],
+)
+def test_versions_of_a_history_are_there_for_each_row_that_the_sql_reads(
+    tmp_path: Path, sql: str, before: int | None, after: int | None, since: int
+) -> None:
+    """Also where no result is due: compaction asks the SQL over all state which sessions are open."""
+    window = WindowSpec(60, 60, 0) if sql is TUMBLING else Flow(tmp_path, sql=sql).rule().query.windows[0]
+    batch: Any = SimpleNamespace(earliest=lambda: 30)
+    assert fold(tmp_path.resolve(), sql, window).since(batch, {}, Moment(7, before, after, (), 0)) == since
 
 
 def test_rows_are_cut_before_the_first_window_that_is_open(tmp_path: Path) -> None:

@@ -142,6 +142,9 @@ DATED = [
     AS_OF,
     AS_OF.replace("f.date < a._valid_to", "(f.date >= a._valid_from AND (a._VALID_TO > DATE))"),
     AS_OF.replace("f.date < a._valid_to", "f.date BETWEEN a._valid_from AND a._valid_to"),
+    AS_OF.replace("f.date < a._valid_to", "(a._valid_to IS NULL OR f.date < a._valid_to)"),
+    AS_OF.replace("f.date < a._valid_to", "((a._valid_to > f.date) OR (a._valid_to IS NULL))"),
+    AS_OF.replace("f.date < a._valid_to", "f.date < coalesce(a._valid_to, current_date())"),
     AS_OF.replace("AND f.date", "WHERE f.date"),
     AS_OF.replace("LEFT JOIN", "LEFT SEMI JOIN").replace(", a.city", ""),
     AS_OF.replace("flights f LEFT JOIN airports a", "airports a JOIN flights f"),
@@ -162,6 +165,9 @@ OTHERWISE = [
     AS_OF.replace("f.date <", "f.date - INTERVAL '1' HOUR <"),
     AS_OF.replace("f.date <", "f.date >="),
     AS_OF.replace("f.date < a._valid_to", "(f.date < a._valid_to OR f.k = 1)"),
+    AS_OF.replace("f.date < a._valid_to", "(f.date < a._valid_to OR a.closed IS NULL)"),
+    AS_OF.replace("f.date < a._valid_to", "(a._valid_to IS NULL OR NOT (f.date < a._valid_to))"),
+    AS_OF.replace("f.date < a._valid_to", "f.date < coalesce(a.closed, a._valid_to)"),
     AS_OF.replace("f.date < a._valid_to", "NOT (f.date < a._valid_to)"),
     AS_OF.replace("f.date < a._valid_to", "f.date >= a._valid_from"),
     AS_OF.replace(" AND f.date < a._valid_to", ""),
@@ -190,4 +196,5 @@ def test_rows_may_meet_any_version_unless_the_event_time_has_to_be_before_its_en
 def test_the_reason_shows_the_comparison() -> None:
     shifted = undated(AS_OF.replace("f.date <", "f.departed <"), STREAMS, ["airports"])
     assert shifted["airports"].endswith("unchanged event time: f.departed < a._valid_to")
-    assert "no condition" in undated(OTHERWISE[6], STREAMS, ["airports"])["airports"]
+    without = AS_OF.replace(" AND f.date < a._valid_to", "")
+    assert "no condition" in undated(without, STREAMS, ["airports"])["airports"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree, rmtree
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -12,10 +14,10 @@ from deltalake import DeltaTable, write_deltalake
 from support.byhand import begun, commit, intent
 from support.flow import Flow
 
-from floodmark.connectors.delta.lookups import check_same_lookups, pinned_after
+from floodmark.connectors.delta.lookups import check_same_lookups, pinned_after, pinned_now
 from floodmark.connectors.preflight import check_sources
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import Counts, Pinned
+from floodmark.core.protocol.records.rows import Counts, Lost, Pinned
 from floodmark.errors import HistoryGone
 
 JOINED = "SELECT e.at, e.k, c.city FROM events e LEFT JOIN cities c ON e.k = c.k"
@@ -67,6 +69,35 @@ def test_a_table_made_anew_or_an_older_copy_stops_the_rule_and_a_newer_version_d
     for check in (pinned_after, check_same_lookups, lambda rule, head: check_sources(rule, flow.place, head)):
         with pytest.raises(HistoryGone, match=r"it was recreated or restored.*`floodmark reset`"):
             check(flow.rule(), head)
+
+
+def test_an_epoch_that_was_lost_has_read_no_table(place: Path) -> None:
+    """Its rule is not that of the head: an edit may have named another table for it alone."""
+    flow = flow_of(place)
+    ledger = begun(flow)
+    again = intent(flow, 0, None, 0, Counts(read=1, folded=1)).model_copy(update={"lookups": pinned_now(flow.rule())})
+    ledger.intend(again)
+    lost = Lost(intent=again.digest, entry=again.entry, watermark=None, maxima=again.maxima, heard={},
+                counts=again.counts, lost=1, lost_epochs=(1,), due=(None, None))  # fmt: skip
+    assert ledger.lose(lost).looked_up == {}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_table_that_was_replaced_keeps_its_history(place: Path, kept: bool) -> None:
+    """As by CREATE OR REPLACE TABLE: the next version has a new id, and the log still has those before."""
+    flow, log = flow_of(place), place / "cities/_delta_log"
+    head = read_by(flow)
+    first = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
+    layout = next(action["metaData"] for action in first if "metaData" in action)
+    (log / f"{1:020}.json").write_text(json.dumps({"metaData": {**layout, "id": str(uuid4())}}) + "\n")
+    assert write(place / "cities").table != head.looked_up["cities"].table
+    if kept:
+        check_same_lookups(flow.rule(), head)
+        return
+    DeltaTable(place / "cities").create_checkpoint()
+    (log / f"{0:020}.json").unlink()
+    with pytest.raises(HistoryGone, match="it was recreated or restored"):
+        check_same_lookups(flow.rule(), head)
 
 
 def test_without_history_the_next_epoch_reads_the_table_of_the_night(place: Path) -> None:

@@ -836,6 +836,13 @@ def test_sessions_that_no_newer_version_of_a_lookup_table_changes(load: Load, ol
     assert load(text).query.stateful
 
 
+@pytest.mark.parametrize("other", ["f.departed", "f.date - INTERVAL '1' HOUR"])
+def test_sessions_that_a_history_decides_by_another_time_are_refused(load: Load, other: str) -> None:
+    text = SESSIONS.replace("LEFT JOIN airports a ON f.origin = a.iata", DATED.replace("f.date", other).strip())
+    with pytest.raises(RuleInvalid, match="session_window over lookup table airports: expected sessions that no"):
+        load(text.replace("/lake/airports}", "/lake/airports, history: true}"))
+
+
 @pytest.mark.parametrize("text", [TOP, LOOKUP, DISTINCT, AMEND])
 def test_rules_with_later_state(load: Load, text: str) -> None:
     assert load(text).query.stateful is (text is not LOOKUP)

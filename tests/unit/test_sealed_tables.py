@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 
@@ -14,7 +15,9 @@ from floodmark.connectors.ports.sink import Status
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.delta import tables
 from floodmark.ledger.ledger import Ledger
+from floodmark.spark.write import sealing
 from floodmark.spark.write.sealing import is_own, sites_to_seal
+from floodmark.spark.write.sites import Site
 
 
 @pytest.mark.parametrize(
@@ -52,13 +55,25 @@ def test_the_table_of_somebody_else_at_the_address_of_a_sink_stays_as_it_is(plac
     assert sealed(flow, ledger) == [name for name in every if name != f"sink/{flow.sink(1)}"]
 
 
-def test_a_sink_that_the_file_no_longer_has_may_be_out_of_reach(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+def _out_of_reach(lost: str, site: Site, *_: object) -> bool:
+    if site.name == lost:
+        raise PermissionError(13, "Permission denied")
+    return True
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_sink_that_the_file_no_longer_has_may_be_out_of_reach(
+    place: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
     flow = Flow(place)
     ledger = lived(flow)
     every, lost = sorted(ledger.begun.table_ids), f"sink/{flow.sink(1)}"
-    for entry in Path(flow.sink(1), "_delta_log").glob("*.json"):
-        entry.write_text("{")
-    with pytest.raises(FloodmarkError):
+    if damaged:
+        for entry in Path(flow.sink(1), "_delta_log").glob("*.json"):
+            entry.write_text("{")
+    else:
+        monkeypatch.setattr(sealing, "can_be_sealed", partial(_out_of_reach, lost))
+    with pytest.raises(FloodmarkError if damaged else OSError):
         sealed(flow, ledger, *every)
     with caplog.at_level(logging.WARNING):
         assert sealed(flow, ledger, *(name for name in every if name != lost)) == [n for n in every if n != lost]

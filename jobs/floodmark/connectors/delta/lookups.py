@@ -64,6 +64,21 @@ class LookupTable:
                 f"{found.table}: it was recreated or restored. Restore the table, or start over with `floodmark reset`"
             )
 
+    def check_history(self, read: Pinned) -> None:
+        """Refuse a table other than the one that epochs have read. CREATE OR REPLACE gives the same one a new id."""
+        found = self.newest()
+        replaced = found.table != read.table and found.version > read.version
+        if not (replaced and self._id_of(read.version) == read.table):
+            self.check(read)
+
+    def _id_of(self, version: int) -> str | None:
+        """The table's id in a version; None if its log no longer has that."""
+        try:
+            return tables.table_id(DeltaTable(self.address, version=version))
+        except (OSError, DeltaError) as failed:
+            tables.check_gone(self.address, failed)
+            return None
+
     def check_readable(self, version: int) -> None:
         """Raise HistoryGone unless a version's log and files are there, RunFailed if the disk or the store fails."""
         try:
@@ -94,9 +109,9 @@ class LookupTable:
         self._check_reach(min(begins), begins[min(begins)], since, undated)
         if len(found) > MOST_VERSIONS:
             raise Refused(
-                f"lookup {self.name}: expected at most {MOST_VERSIONS} versions to look back to, found {len(found)}. "
-                "Keep the history in the table itself, with columns for the start and end of a row's validity, and "
-                "join by those, without `history`"
+                f"lookup {self.name}: expected at most {MOST_VERSIONS} versions to look back to, found {len(found)}"
+                f"{f', because {undated}' if undated else ''}. Keep the history in the table itself, with columns for "
+                "the start and end of a row's validity, and join by those, without `history`"
             )
         return found
 
@@ -116,7 +131,7 @@ class LookupTable:
         wanted, way = "to the rows' event times", "Exclude older rows with the stream's `where`"
         if undated:
             wanted = f"to version 0, because {undated}"
-            way = f"Write EVENT_TIME < {END} in the join, with the name of the event time"
+            way = f"Write EVENT_TIME < {END} in the join, with the name of the event time (with state, reset then)"
         raise HistoryGone(
             f"lookup {self.name}: expected the table's log back {wanted}; found it from version {oldest} on, of "
             f"{shown}: earlier content is not known. {way}, or join by columns of the table that say when a row is "
@@ -150,7 +165,7 @@ def check_same_lookups(rule: Rule, head: Head) -> None:
     for name, table in lookup_tables(rule).items():
         read = head.looked_up.get(name)
         if read is not None and table.lookup.history and not (rule.rebuild or _points_elsewhere(name, rule, head)):
-            table.check(read)
+            table.check_history(read)
 
 
 def _points_elsewhere(name: str, rule: Rule, head: Head) -> bool:

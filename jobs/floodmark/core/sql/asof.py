@@ -79,10 +79,23 @@ def _conditions(select: Select, read: Read) -> Iterator[exp.Expr]:
 
 def _bounds(condition: exp.Expr, read: Read, ends: Collection[str], columns: Columns) -> bool:
     """Whether it holds only for event times, or windows, before the end of the relation's version."""
+    condition = condition.unnest()
+    if isinstance(condition, exp.Or):  # no version has NULL as its end
+        arms = [condition.left.unnest(), condition.right.unnest()]
+        left = [arm for arm in arms if not _is_open(arm, read, ends)]
+        return len(left) == 1 and _bounds(left[0], read, ends, columns)
     earlier, later = _ordered(condition)
-    if earlier is None or later is None or not _is_time(earlier, columns):
-        return False
-    return names_column(later, read.alias) and later.name.lower() in ends
+    if isinstance(later, exp.Anonymous) and later.name.lower() == "coalesce":
+        later = next(iter(later.expressions), None)
+    return earlier is not None and _is_time(earlier, columns) and _is_end(later, read, ends)
+
+
+def _is_open(arm: exp.Expr, read: Read, ends: Collection[str]) -> bool:
+    return isinstance(arm, exp.Is) and isinstance(arm.expression, exp.Null) and _is_end(arm.this, read, ends)
+
+
+def _is_end(side: exp.Expr | None, read: Read, ends: Collection[str]) -> bool:
+    return side is not None and names_column(side, read.alias) and side.name.lower() in ends
 
 
 def _is_time(side: exp.Expr, columns: Columns) -> bool:

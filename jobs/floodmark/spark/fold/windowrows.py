@@ -133,10 +133,12 @@ class WindowRows(Fold):
 
     def since(self, batch: Batch, state: Mapping[str, StateReader], at: Moment) -> int | None:
         low = self._low(batch, at)
+        needed = self._since(low)
+        if needed is None:  # the SQL runs over all state, also to compact it
+            return moment_of(self.rule, self.shape, self._earliest(batch, state, at))
         if at.after is None or not any(window.any_becomes_final(low, at.after) for window in self.windows):
             return NO_ROWS
-        needed = self._since(low)
-        return moment_of(self.rule, self.shape, self._earliest(batch, state, at) if needed is None else needed)
+        return moment_of(self.rule, self.shape, needed)
 
     def _earliest(self, batch: Batch, state: Mapping[str, StateReader], at: Moment) -> int:
         """The first start that windows of the rows of the epoch, or of those of state, may have."""

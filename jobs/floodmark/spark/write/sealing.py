@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 
+from deltalake.exceptions import DeltaError
+
 from floodmark.connectors.ports.registry import place_of
 from floodmark.connectors.ports.sink import Status, Writer
 from floodmark.core.protocol.places import TableName, name_at, other_sinks
@@ -63,7 +65,7 @@ def _writable_sites(head: Head, home: Home, ledger: str) -> list[Site]:
 def _gets_a_seal(site: Site, head: Head, ledger: str, remain: Collection[str]) -> bool:
     try:
         return can_be_sealed(site, head, ledger)
-    except FloodmarkError as fault:
+    except (FloodmarkError, OSError, DeltaError) as fault:
         if site.role != "sink" or site.name in remain:
             raise
         _LOG.warning(

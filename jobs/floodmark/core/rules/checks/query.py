@@ -60,10 +60,13 @@ def _needless(rule: Rule) -> Iterator[Problem]:
 
 def _sessions(rule: Rule, query: Query) -> Iterator[Problem]:
     """Report lookup tables that decide which rows a session has: by a newer version, rows of sessions that were written
-    would be in others. The match of a row with a table's history hangs on its event time alone."""
-    dated = {"_valid_from", "_valid_to"} <= query.identifiers
+    would be in others. A row that meets a table's history by its event time meets the same version in each epoch."""
+    from floodmark.core.sql.asof import undated
+
     decided = sorted(frozenset().union(*(group.decided_by for group in query.sessions)))
-    name = next((name for name in decided if not (dated and rule.lookups[name].history)), None)
+    dated = {"_valid_from", "_valid_to"} <= query.identifiers
+    apart = undated(rule.sql, rule.event_times, rule.lookups) if decided and dated else {}
+    name = next((name for name in decided if name in apart or not (dated and rule.lookups[name].history)), None)
     if name is not None and not rule.rebuild:
         yield (
             ("sql",),
