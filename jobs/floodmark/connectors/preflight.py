@@ -8,7 +8,7 @@ from pathlib import Path
 
 from floodmark.connectors.columns import check_columns, check_names, differing
 from floodmark.connectors.delta.lookups import LookupTable, check_lookups, check_same_lookups
-from floodmark.connectors.delta.sink import DeltaSink, check_partitions_but, delta_sinks, refitted
+from floodmark.connectors.delta.sink import DeltaSink, check_partitions, delta_sinks, refitted
 from floodmark.connectors.places import check_same_sinks
 from floodmark.connectors.planning.rewrites import check_followed
 from floodmark.connectors.ports.registry import open_sink, sinks, sources
@@ -78,7 +78,7 @@ def check_next(rule: Rule, root: Path) -> None:
         check_result_names(rule, fresh)
         check_same_lookups(rule, ledger.head)
         check_followed(rule, home, ledger.head)
-    check_partitions_but(rule, fresh)
+    check_partitions(rule, fresh=fresh)
 
 
 def cautions(rule: Rule, root: Path) -> tuple[str, ...]:

@@ -55,21 +55,20 @@ class LookupTable:
         table = self.table()
         return Pinned(table=tables.table_id(table), version=table.version())
 
-    def check(self, pinned: Pinned) -> None:
-        """Refuse a table other than the one in the epoch's intent, or an older state of it."""
-        found = self.newest()
+    def check(self, pinned: Pinned, newest: Pinned | None = None) -> None:
+        """Refuse a table other than the one in the epoch's intent, or an older state of it. `newest`: as it is now."""
+        found = newest or self.newest()
         if found.table != pinned.table or found.version < pinned.version:
             raise self._gone(
                 f"expected version {pinned.version} of the table with id {pinned.table}, found {found.version} of "
                 f"{found.table}: it was recreated or restored. Restore the table, or start over with `floodmark reset`"
             )
 
-    def check_history(self, read: Pinned) -> None:
+    def check_history(self, read: Pinned, found: Pinned) -> None:
         """Refuse a table other than the one that epochs have read. CREATE OR REPLACE gives the same one a new id."""
-        found = self.newest()
         replaced = found.table != read.table and found.version > read.version
         if not (replaced and self._id_of(read.version) == read.table):
-            self.check(read)
+            self.check(read, found)
 
     def _id_of(self, version: int) -> str | None:
         """The table's id in a version; None if its log no longer has that."""
@@ -152,20 +151,20 @@ def pinned_now(rule: Rule) -> dict[str, Pinned]:
 def pinned_after(rule: Rule, head: Head) -> dict[str, Pinned]:
     """The versions that the epoch after the head reads if it starts now. Raises as `check_same_lookups`."""
     found = pinned_now(rule)
-    check_same_lookups(rule, head)
+    check_same_lookups(rule, head, found)
     return found
 
 
-def check_same_lookups(rule: Rule, head: Head) -> None:
+def check_same_lookups(rule: Rule, head: Head, newest: Mapping[str, Pinned] | None = None) -> None:
     """Check that a table with `history` is the one that epochs have read. Raises HistoryGone.
 
     One that was made anew has no versions of earlier times, and rows of these times would find nothing in it. Without
-    `history`, rows meet what the table holds now, whichever it is.
+    `history`, rows meet what the table holds now, whichever it is. `newest`: the tables as they are now.
     """
     for name, table in lookup_tables(rule).items():
         read = head.looked_up.get(name)
         if read is not None and table.lookup.history and not (rule.rebuild or _points_elsewhere(name, rule, head)):
-            table.check_history(read)
+            table.check_history(read, newest[name] if newest else table.newest())
 
 
 def _points_elsewhere(name: str, rule: Rule, head: Head) -> bool:

@@ -152,21 +152,17 @@ class DeltaSink:
             raise NotOwned(about_sink(self.address, f"it was adopted with rows that are not the rule's, and {why}"))
 
 
-def check_partitions(rule: Rule, made_by: str | None = None) -> None:
+def check_partitions(rule: Rule, made_by: str | None = None, fresh: Collection[str] = ()) -> None:
     """Refuse sinks whose tables exist, keep their layout, and have other partitions than the rule declares.
 
-    `made_by`: a ledger whose own tables don't keep their layout as long as they are empty.
+    `made_by`: a ledger whose own tables don't keep their layout as long as they are empty; `fresh`: tables, by
+    location, that get the layout of today.
     """
     for address, sink in delta_sinks(rule).items():
+        if address in fresh:
+            continue
         table = tables.open_table(address) if made_by else None
         if table is None or tables.owner_of(table) != made_by:
-            DeltaSink(address).check_partitions(sink.partition_by)
-
-
-def check_partitions_but(rule: Rule, refitted: Collection[str]) -> None:
-    """The same, except of tables that get the layout of today (`refitted`: by location)."""
-    for address, sink in delta_sinks(rule).items():
-        if address not in refitted:
             DeltaSink(address).check_partitions(sink.partition_by)
 
 

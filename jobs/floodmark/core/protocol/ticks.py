@@ -14,11 +14,11 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.watermark import advance, holding, later
 from floodmark.core.sql.words.clock import at_clock
 
-MOST_BACK_MS = 3_600_000  # of a clock that is an event time
-
 if TYPE_CHECKING:
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
+
+MOST_BACK_MS = 3_600_000  # of a clock that is an event time
 
 
 def onwards(rule: Rule, head: Head, planned: Entry) -> Entry:

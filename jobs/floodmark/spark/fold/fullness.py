@@ -14,11 +14,6 @@ from floodmark.core.text.durations import format_duration
 from floodmark.errors import InputFault
 
 
-def reach(windows: Iterable[Spec]) -> int:
-    """How far before a row the windows can begin that it is in, in microseconds."""
-    return max(grid.size_us for grid in grids(windows))
-
-
 def refuse_full(rule: Rule, name: str, rows: DataFrame, column: str, windows: Iterable[Spec]) -> None:
     """Raise InputFault if a window has more rows of a stream than the rule allows.
 

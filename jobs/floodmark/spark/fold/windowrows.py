@@ -17,7 +17,7 @@ from floodmark.core.sql.asof import before_us
 from floodmark.core.sql.windows import Spec, needed_from
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.spark.fold.fold import Fold, Folded, Moment, StateReader
-from floodmark.spark.fold.fullness import reach, refuse_full
+from floodmark.spark.fold.fullness import refuse_full
 from floodmark.spark.fold.liverows import live_rows
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.lookuprows import moment_of
@@ -73,7 +73,7 @@ class WindowRows(Fold):
         first = batch.earliest()
         if first is None:
             return
-        since = first - reach(self.windows)
+        since = first - before_us(self.windows)
         for name, reader in state.items():
             rows, kept = batch.folded(name), reader(since)
             if kept is not None:
