@@ -76,11 +76,25 @@ def test_every_page_fits_the_screen_and_loads_all_that_it_names(
     assert {name: found for name, found in problems.items() if found} == {}
 
 
-def test_the_search_finds_a_page(browser: Browser, address: str) -> None:
-    page = browser.new_page(viewport={"width": WIDE, "height": 900})
+def search(page: Page, address: str, words: str) -> None:
     page.goto(address)
     page.get_by_placeholder("Search").click()  # the index is loaded once somebody wants to search
-    page.get_by_placeholder("Search").press_sequentially("watermark")
+    page.get_by_placeholder("Search").press_sequentially(words)
+
+
+def test_the_search_finds_a_page(browser: Browser, address: str) -> None:
+    page = browser.new_page(viewport={"width": WIDE, "height": 900})
+    search(page, address, "watermark")
     page.locator(".md-search-result__link", has_text="Event time, watermarks and late data").first.click()
     page.wait_for_url("**/concepts/event-time.html*")
+    page.close()
+
+
+def test_the_search_puts_pages_for_users_before_those_for_developers(browser: Browser, address: str) -> None:
+    """A title of a decision has `latest`, which begins with `late`."""
+    page = browser.new_page(viewport={"width": WIDE, "height": 900})
+    search(page, address, "late rows")
+    page.locator(".md-search-result__link").first.wait_for()
+    found = [str(one.get_attribute("href")) for one in page.locator(".md-search-result__link").all()[:5]]
+    assert [one for one in found if "/adr/" in one] == []
     page.close()
