@@ -98,3 +98,10 @@ def test_the_search_puts_pages_for_users_before_those_for_developers(browser: Br
     found = [str(one.get_attribute("href")) for one in page.locator(".md-search-result__link").all()[:5]]
     assert [one for one in found if "/adr/" in one] == []
     page.close()
+
+
+def test_the_search_finds_a_word_in_brackets(browser: Browser, address: str) -> None:
+    page = browser.new_page(viewport={"width": WIDE, "height": 900})
+    search(page, address, "GDPR")
+    page.locator(".md-search-result__link", has_text="Delete personal data").first.wait_for()
+    page.close()
