@@ -1,4 +1,4 @@
-"""Measure processor time, which other load on the machine affects less than the clock."""
+"""Measure processor time, which other load on the machine affects less than the clock, and find all processes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def seconds_so_far() -> float:
     """Processor seconds of this process and all its living descendants: the JVM, and Python's workers."""
+    return sum(descendants().values()) / _TICKS
+
+
+def descendants() -> dict[int, int]:
+    """This process and all its living descendants, each with its ticks."""
     parents: dict[int, tuple[int, int]] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit() and (found := _stat(entry.name)) is not None:
             parents[int(entry.name)] = found
-    return sum(ticks for pid, (_, ticks) in parents.items() if _is_below(pid, parents)) / _TICKS
+    return {pid: ticks for pid, (_, ticks) in parents.items() if _is_below(pid, parents)}
 
 
 def _stat(pid: str) -> tuple[int, int] | None:
