@@ -28,7 +28,7 @@ from floodmark.cli.shared import output
 from floodmark.cli.shared.rehearsals import check_shown
 from floodmark.connectors.delta.opening import open_existing
 from floodmark.core.application.failure import FailureFile
-from floodmark.core.protocol.records.rows import Counts, Lost
+from floodmark.core.protocol.records.rows import FORMAT, Counts, Lost
 from floodmark.errors import NotThereYet, Refused, RunFailed
 from floodmark.testing import cases
 from floodmark.views.contents.openwindows import open_windows
@@ -60,7 +60,7 @@ def _places(flow: Flow) -> dict[str, str]:
 
 def test_it_says_its_version() -> None:
     found = CliRunner().invoke(app, ["--version"])
-    assert (found.exit_code, found.stdout) == (0, f"floodmark {floodmark.__version__}\n")
+    assert (found.exit_code, found.stdout) == (0, f"floodmark {floodmark.__version__} (ledger format {FORMAT})\n")
 
 
 @pytest.fixture

@@ -111,14 +111,19 @@ for commands in (app, dead, refused, under_airflow):
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"floodmark {__version__}")
+        from floodmark.core.protocol.records.rows import FORMAT
+
+        typer.echo(f"floodmark {__version__} (ledger format {FORMAT})")
         raise typer.Exit
 
 
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and the format of ledgers, and exit."
+        ),
     ] = False,
 ) -> None:
     """The callback of the application, whose help text is above."""
