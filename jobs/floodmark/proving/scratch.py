@@ -21,6 +21,7 @@ from floodmark.core.sql.words.clock import at_clock
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.home import check_home
 
+UNDECIDED_DAYS = 2  # longer than a play takes
 FIRST = StartAt(version=1)  # version 0 of a sampled table is empty, so that no epoch is one of a first snapshot
 
 
@@ -210,7 +211,7 @@ def clocked(rule: Rule) -> bool:
 
 
 def omitted(rule: Rule) -> list[str]:
-    """The parts of the rule that the copies lack, as messages."""
+    """The parts of the rule, and of its input, that the copies lack, as messages."""
     found = []
     if rule.close_idle_after_us is not None:
         found.append("close_idle_after: it depends on the time of day, so the copies do not have it")
@@ -219,6 +220,11 @@ def omitted(rule: Rule) -> list[str]:
         for name, stream in rule.streams.items()
         if stream.idle_after_us is not None
     ]
+    if any(stream.max_ahead_us is not None for stream in rule.streams.values()):
+        found.append(
+            f"rows with an event time up to {UNDECIDED_DAYS} days beyond `max_ahead`: whether they are dead depends on "
+            "when a run reads them, so the sample does not have them"
+        )
     return found
 
 

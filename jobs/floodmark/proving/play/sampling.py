@@ -22,16 +22,21 @@ from floodmark.connectors.ports.registry import source
 from floodmark.connectors.ports.source import MALFORMED
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.rules.kinds import stream_can
-from floodmark.core.rules.rule import EpochLimits, Rule, Stream
+from floodmark.core.rules.rule import EpochLimits, Rule
+from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import NotThereYet
 from floodmark.ledger.delta import tables
 from floodmark.proving.faultplan import cut
-from floodmark.proving.scratch import Scratch
+from floodmark.proving.scratch import UNDECIDED_DAYS, Scratch
+from floodmark.spark.read.batch import latest_time
 from floodmark.spark.read.planning import streamed
+from floodmark.spark.read.rowchecks import tried
+from floodmark.spark.read.shape import micros
 from floodmark.spark.session.faults import explained
 from floodmark.spark.session.session import rule_session
 
-BATCH, PLACE, PORTION = "_prove_batch", "_prove_place", "_prove_portion"
+BATCH, PLACE, PORTION, TIME = "_prove_batch", "_prove_place", "_prove_portion", "_prove_time"
+DAY_US = 86_400_000_000
 NEWEST = "start: latest: future rows do not exist yet, so the rows of the table are used instead"
 
 
@@ -57,15 +62,21 @@ class Sampled:
 def sample(root: SparkSession, rule: Rule, scratch: Scratch, rows: int) -> list[Sampled]:
     """Take at most `rows` rows of each stream. Raises NotThereYet if no stream has any."""
     with explained(rule.rule):
-        session = rule_session(root, rule, rule.timezone, rule.ansi)
-        found = [_StreamSample(session, scratch, name, stream, rows).take() for name, stream in rule.streams.items()]
+        session, clock = rule_session(root, rule, rule.timezone, rule.ansi), _now_ms()
+        found = [_StreamSample(session, scratch, rule, name, rows, clock).take() for name in rule.streams]
     if not any(one.rows for one in found):
         where = ", ".join(f"{one.stream} ({one.table})" for one in found)
         raise NotThereYet(
-            f"rule {rule.rule}: expected rows in its streams from their `start` on, found none in {where}: there is "
-            "nothing to prove it with yet"
+            f"rule {rule.rule}: expected rows in its streams from their `start` on{_that_count(rule)}, found none in "
+            f"{where}: there is nothing to prove it with yet"
         )
     return found
+
+
+def _that_count(rule: Rule) -> str:
+    if all(stream.max_ahead_us is None for stream in rule.streams.values()):
+        return ""
+    return f", and not up to {UNDECIDED_DAYS} days beyond `max_ahead`"
 
 
 class _Enough(Exception):
@@ -75,8 +86,9 @@ class _Enough(Exception):
 class _StreamSample:
     """One stream's sample: first as its source delivers it, then divided into commits."""
 
-    def __init__(self, session: SparkSession, scratch: Scratch, name: str, stream: Stream, rows: int):
+    def __init__(self, session: SparkSession, scratch: Scratch, rule: Rule, name: str, rows: int, clock_ms: int):
         self._session, self._scratch, self._name, self._rows = session, scratch, name, rows
+        self._rule, self._clock_ms, stream = rule, clock_ms, rule.streams[name]
         self._latest = stream.start == "latest"
         self._can = stream_can(stream.model_copy(update={"landing": None}))
         whole = stream.model_copy(update={"start": "earliest"}) if self._latest else stream
@@ -131,7 +143,8 @@ class _StreamSample:
 
     def _batch(self, directory: Path, _: DataFrame, number: int) -> None:
         if self._left:
-            taken = self._portion(directory, number).limit(self._left).coalesce(1)
+            decided = decided_rows(self._portion(directory, number), self._rule, self._name, self._clock_ms)
+            taken = decided.limit(self._left).coalesce(1)
             place = str(self._staging / "rows" / str(number))
             numbered = taken.withColumn(PLACE, F.monotonically_increasing_id()).withColumn(BATCH, F.lit(number))
             numbered.write.parquet(place)
@@ -171,6 +184,25 @@ class _StreamSample:
 def _readable(rows: DataFrame) -> DataFrame:
     """The rows without malformed records: batch, which the results are compared with, knows no such records."""
     return rows.where(f"{MALFORMED} IS NULL").drop(MALFORMED) if MALFORMED in rows.columns else rows
+
+
+def decided_rows(rows: DataFrame, rule: Rule, name: str, clock_ms: int) -> DataFrame:
+    """The rows of a stream that all copies fold, or that are dead in all.
+
+    Copies run at different times. A row a little further ahead than `max_ahead` allows now is dead in one copy, and
+    folded in another that runs minutes later.
+    """
+    stream = rule.streams[name]
+    time = stream.event_time
+    if time is None or stream.max_ahead_us is None:
+        return rows
+    timed = rows.withColumn(TIME, tried(rows, time.expr or quoted(time.name))["v"])
+    kind = timed.schema[TIME].dataType.simpleString()
+    if kind not in ("timestamp", "timestamp_ntz"):  # the first run refuses it, and says why
+        return rows
+    first = latest_time(stream, kind, rule.timezone, clock_ms)
+    undecided = f"{micros(TIME, kind)} BETWEEN {first + 1} AND {first + UNDECIDED_DAYS * DAY_US}"
+    return timed.where(f"NOT coalesce({undecided}, false)").drop(TIME)
 
 
 def commit(address: str, number: int, files: Sequence[Path], removed: Sequence[str] = ()) -> None:

@@ -23,7 +23,7 @@ from floodmark.core.lifecycle.replays import MALFORMED_RECORD
 from floodmark.core.lifecycle.zones import furthest_offset_ms
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.records.rows import Counts
-from floodmark.core.rules.rule import Rule
+from floodmark.core.rules.rule import Rule, Stream
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import InputFault
 from floodmark.spark.read import expectationchecks, rowchecks
@@ -57,13 +57,19 @@ class Limits:
 
 
 def latest_times(rule: Rule, shape: Shape, clock_ms: int) -> dict[str, int]:
-    """By stream: event time after which a row is dead. A time without zone is compared in the rule's zone."""
-    found = {}
-    for name, stream in rule.streams.items():
-        zoned = time_type(stream, shape.streams[name]) != "timestamp_ntz"
-        local = 0 if zoned else furthest_offset_ms(rule.timezone, clock_ms)
-        found[name] = (clock_ms + local) * 1000 + stream.max_ahead_us if stream.max_ahead_us is not None else NO_LIMIT
-    return found
+    """By stream: event time after which a row is dead."""
+    return {
+        name: latest_time(stream, time_type(stream, shape.streams[name]), rule.timezone, clock_ms)
+        for name, stream in rule.streams.items()
+    }
+
+
+def latest_time(stream: Stream, kind: str | None, zone: str, clock_ms: int) -> int:
+    """The same of one stream, whose event time has this type. A time without zone is compared in the rule's zone."""
+    if stream.max_ahead_us is None:
+        return NO_LIMIT
+    local = furthest_offset_ms(zone, clock_ms) if kind == "timestamp_ntz" else 0
+    return (clock_ms + local) * 1000 + stream.max_ahead_us
 
 
 class Batch:
