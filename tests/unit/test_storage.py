@@ -202,6 +202,18 @@ def test_an_error_of_a_store_tells_of_nothing_that_is_gone(said: str) -> None:
         assert isinstance(tables._unreadable("s3://lake/t", DeltaError(said)), RunFailed)
 
 
+def test_a_store_that_cannot_be_reached_is_a_failure_that_a_retry_may_mend(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without credentials nothing is asked of the network. The client's own error has lines and colours."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(RunFailed, match=r"table readings: the table cannot be read now: .*; fix the disk") as fault:
+        tables.open_table("s3a://bucket/lake/readings")
+    assert str(fault.value).isprintable()
+
+
 def test_an_error_of_delta_rs_itself_is_none_of_a_store() -> None:
     said = "Generic DeltaTable error: Schema error: no field named x"
     assert not of_store(said) and of_store(said.replace("DeltaTable", "S3"))

@@ -46,6 +46,15 @@ _CLIENT = {
 }
 
 
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
+_CAUSE = re.compile(r"\s*↳\s*")
+
+
+def in_one_line(text: str) -> str:
+    """What a store's client says in several lines, with colours and an arrow before each cause, as one plain line."""
+    return " ".join(_CAUSE.sub(": ", _COLOUR.sub("", text)).split()).rstrip(".")
+
+
 def of_client(text: str) -> str | None:
     """What to set up for Spark's client of a store; None for other errors, and for keys that have expired."""
     if _EXPIRED in text:

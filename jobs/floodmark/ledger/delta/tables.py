@@ -24,7 +24,7 @@ from floodmark.ledger.delta.damage import (
     why_unreadable,
 )
 from floodmark.ledger.delta.hadoopsums import sums_of
-from floodmark.ledger.delta.storefaults import cannot_take, gone, make_room, of_store
+from floodmark.ledger.delta.storefaults import cannot_take, gone, in_one_line, make_room, of_store
 
 NEWEST = 10  # commits among which a rule's last one is
 # A checkpoint of a small log costs Spark two seconds, more than its epoch; Delta's default is 10.
@@ -91,7 +91,10 @@ def with_room(about: Callable[[str], str]) -> Iterator[None]:
 
 
 def open_table(address: str) -> DeltaTable | None:
-    """The table at `address` at its newest version, or None if there is none. Raises TableBroken and Refused."""
+    """The table at `address` at its newest version, or None if there is none.
+
+    Raises TableBroken, RunFailed (the disk or the store cannot be reached now) and Refused.
+    """
     if Path(address).is_file():
         raise Refused(
             f"expected the folder of a Delta table at {address}, found a file: write its content as a Delta table, "
@@ -103,6 +106,8 @@ def open_table(address: str) -> DeltaTable | None:
     except TableNotFoundError:
         _refuse_file(Path(address))
         return None
+    except OSError as down:
+        raise not_now(address, str(down)) from down
 
 
 def _refuse_file(path: Path) -> None:
@@ -314,7 +319,9 @@ def stored_entry_us(address: str, version: int) -> int | None:
 def not_now(address: str, said: str) -> RunFailed:
     """The error for a read that failed, and that may succeed on retry: nothing is gone."""
     return RunFailed(
-        about_table(address, f"the table cannot be read now: {said}; fix the disk or the store, then retry")
+        about_table(
+            address, f"the table cannot be read now: {in_one_line(said)}; fix the disk or the store, then retry"
+        )
     )
 
 
