@@ -14,13 +14,15 @@ import jsonschema
 import pytest
 from deltalake import write_deltalake
 
+from floodmark.cli.commands.cases import _cases
+from floodmark.cli.shared.selection import load_folder
 from floodmark.core.cases.casefile import case_schema_text
 from floodmark.core.cases.casevalues import text_of_value, value_of
 from floodmark.core.cases.differences import compared
 from floodmark.core.cases.typedrows import texts
 from floodmark.core.text.ddl import columns_of
 from floodmark.core.text.yamltree import read_yaml
-from floodmark.errors import FloodmarkError, Refused, RuleInvalid
+from floodmark.errors import FloodmarkError, Refused, RuleInvalid, RunFailed, TableBroken
 from floodmark.testing import Case, cases, casetables
 from floodmark.testing.deltatypes import declared, schema_of
 from floodmark.testing.inputs import Inputs
@@ -95,6 +97,30 @@ def test_rows_get_the_types_of_their_columns_and_null_for_what_they_leave_out(
     assert second == {"at": midnight.replace(second=20), "device": "a", "value": 3.0}
     assert other.streams["readings"][0]["device"] == "b"
     assert (one.lookups, other.lookups) == ({"rooms": [{"device": "a", "room": 7}]}, {})
+
+
+def test_declared_columns_need_no_table_that_can_be_read(rules: Path, inputs: Callable[..., Inputs]) -> None:
+    """The table is damaged. Where cases run, nobody may be able to mend it."""
+    log = rules.parent / "lake" / "readings" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("{")
+    assert [column.name for column in inputs(CASES).columns["readings"]] == ["at", "device", "value"]
+    with pytest.raises(TableBroken, match=r"stream readings: .* cannot be read.*; or declare the columns: `schema: "):
+        inputs(CASES.replace("  readings: at TIMESTAMP, device STRING, value DOUBLE\n", ""))
+
+
+def test_declared_columns_need_no_store_that_can_be_reached(
+    rules: Path, inputs: Callable[..., Inputs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    (rules / "heat.yaml").write_text(RULE.replace("LAKE", "s3a://lake"))
+    assert [column.name for column in inputs(CASES).columns["rooms"]] == ["device", "room"]
+    (rules / "tests" / "heat.yaml").write_text(CASES.replace("  rooms: device STRING, room INT\n", ""))
+    found, _, faults = _cases(load_folder(rules), None)
+    assert found == [] and str(faults["heat"]).startswith("lookup rooms: table rooms: the table cannot be read now: ")
+    assert isinstance(faults["heat"], RunFailed)
 
 
 @pytest.mark.parametrize(

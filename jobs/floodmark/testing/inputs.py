@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
+from deltalake import DeltaTable
+
 from floodmark.connectors.delta.changes import ADDED
 from floodmark.core.cases.casefile import CaseFile, Row, WrittenCaseEpoch
 from floodmark.core.cases.typedrows import typed
@@ -14,6 +16,7 @@ from floodmark.core.rules.rule import Rule
 from floodmark.core.text.addresses import location
 from floodmark.core.text.ddl import Column
 from floodmark.core.text.yamltree import Path as Field
+from floodmark.errors import RunFailed, TableBroken
 from floodmark.ledger.delta import tables
 from floodmark.testing.deltatypes import declared
 
@@ -54,7 +57,10 @@ class Inputs:
 
 
 def columns_of_inputs(rule: Rule, file: CaseFile) -> dict[str, Columns]:
-    """Columns by stream and lookup table. The file's declarations come first, and must agree with an existing table."""
+    """Columns by stream and lookup table. The file's declarations come first, and must agree with an existing table.
+
+    Raises RuleInvalid; and RunFailed or TableBroken for a table that is needed, and cannot be read.
+    """
     found, problems = {}, file.problems()
     for kind, name, address in _read(rule):
         try:
@@ -75,12 +81,12 @@ def _read(rule: Rule) -> Iterator[tuple[str, str, str | None]]:
 
 def _columns(kind: str, name: str, address: str | None, given: Columns | None, more: Columns) -> Columns:
     """`more`: columns that a stream has beside those of its table."""
-    way = f"declare the columns: `schema: {{{name}: 'column TYPE, ...'}}`"
+    way = _way(name)
     if address is None:
         if given is None:
             raise ValueError(f"{kind} {name}: expected declared columns, because it is not a table; {way}")
         return given
-    table = tables.open_table(location(address))
+    table = _table(kind, name, address, given is not None)
     if table is None and given is None:
         raise ValueError(f"{kind} {name}: expected a table at {address} with its columns, found none; {way}")
     if table is None:
@@ -93,6 +99,23 @@ def _columns(kind: str, name: str, address: str | None, given: Columns | None, m
         return (*declared(schema), *more)
     except ValueError as fault:
         raise ValueError(f"{kind} {name}: {address}: {fault}; {way} without it") from None
+
+
+def _table(kind: str, name: str, address: str, declares: bool) -> DeltaTable | None:
+    """The table at an address; None if there is none, or if it cannot be read and the case file declares its columns.
+
+    A case with declared columns needs no table: where cases run, the store may be out of reach.
+    """
+    try:
+        return tables.open_table(location(address))
+    except (RunFailed, TableBroken) as fault:
+        if declares:
+            return None
+        raise type(fault)(f"{kind} {name}: {fault}; or {_way(name)}, and the table is not needed") from fault
+
+
+def _way(name: str) -> str:
+    return f"declare the columns: `schema: {{{name}: 'column TYPE, ...'}}`"
 
 
 def _check_agrees(given: Sequence[Column], schema: str, address: str) -> None:

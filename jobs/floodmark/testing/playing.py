@@ -58,11 +58,14 @@ class Result:
         return f"{of}, at watermark {self.watermark or 'none yet'}\n{told}"
 
 
-def play(root: SparkSession, case: Case, folder: Path) -> Result:
-    """Run the case in a folder of its own. It ends at the first epoch with an unexpected result."""
+def play(root: SparkSession, case: Case, folder: Path, inputs: Inputs | None = None) -> Result:
+    """Run the case in a folder of its own. It ends at the first epoch with an unexpected result.
+
+    inputs: those of the case's file, if they are read already.
+    """
     result, begun = Result(case), time.monotonic()
     try:
-        _Play(root, case, Scratch(folder), result).run()
+        _Play(root, case, Scratch(folder), result, inputs).run()
     except Exception as fault:  # whatever it is: the other cases go on
         result.fault = fault
     result.seconds = time.monotonic() - begun
@@ -70,9 +73,9 @@ def play(root: SparkSession, case: Case, folder: Path) -> Result:
 
 
 class _Play:
-    def __init__(self, root: SparkSession, case: Case, scratch: Scratch, result: Result):
+    def __init__(self, root: SparkSession, case: Case, scratch: Scratch, result: Result, inputs: Inputs | None):
         self._root, self._case, self._scratch, self._result = root, case, scratch, result
-        self._inputs = Inputs(case.rule, case.file)
+        self._inputs = inputs or Inputs(case.rule, case.file)
         self._rule = _copy(case.rule, scratch)
         self._zone = ZoneInfo(case.rule.timezone)
         self._clock_ms = time.time_ns() // 1_000_000

@@ -15,6 +15,7 @@ from floodmark.errors import FloodmarkError, Refused, exit_code, message, worst
 if TYPE_CHECKING:
     from floodmark.cli.shared.selection import Rules
     from floodmark.testing import Case
+    from floodmark.testing.inputs import Inputs
     from floodmark.testing.playing import Result
 
 
@@ -43,12 +44,12 @@ def cases(
         return _print_schema()
     from floodmark.cli.shared.selection import load_folder
 
-    found, faults = _cases(load_folder(rules), names)
+    found, inputs, faults = _cases(load_folder(rules), names)
     found = [case for case in found if only is None or only.lower() in case.written.case.lower()]
     if not found and not faults:
         raise Refused(f"expected test cases in {rules / 'tests'}{f' with {only!r} in their names' if only else ''}, "
                       "found none; docs/reference/test.md explains how to write them")  # fmt: skip
-    results = list(_played(found, home.absolute(), master, keep, as_json))
+    results = list(_played(found, inputs, home.absolute(), master, keep, as_json))
     code = worst([_code(result) for result in results] + [exit_code(fault) for fault in faults.values()])
     if as_json:
         output.print_json({"exit_code": code, "cases": [*map(_facts, results)], "errors": _errors(faults)})
@@ -63,14 +64,15 @@ def _print_schema() -> None:
     print(case_schema_text(), end="")
 
 
-def _cases(rules: Rules, names: list[str] | None) -> tuple[list[Case], dict[str, FloodmarkError]]:
-    """The cases of the named rules, or of all rules that have cases; and by name, why the others have none."""
+def _cases(rules: Rules, names: list[str] | None) -> tuple[list[Case], dict[str, Inputs], dict[str, FloodmarkError]]:
+    """The cases of the named rules, or of all rules that have cases; their input, and why others have none, by name."""
     from floodmark.core.cases.casefile import case_files
     from floodmark.testing.cases import cases_of, no_cases
     from floodmark.testing.inputs import Inputs
 
     files = case_files(rules.folder)
     found: list[Case] = []
+    inputs: dict[str, Inputs] = {}
     faults: dict[str, FloodmarkError] = {}
     for name in dict.fromkeys(names) if names else files:
         try:
@@ -79,14 +81,16 @@ def _cases(rules: Rules, names: list[str] | None) -> tuple[list[Case], dict[str,
             if name not in files:
                 raise no_cases(name, rules.folder)
             mine = cases_of(rules.good[name], files[name])
-            Inputs(mine[0].rule, mine[0].file)  # reports bad inputs before Spark starts
+            inputs[name] = Inputs(mine[0].rule, mine[0].file)  # reports bad inputs before Spark starts
             found += mine
         except FloodmarkError as fault:
             faults[name] = fault
-    return found, faults
+    return found, inputs, faults
 
 
-def _played(found: list[Case], home: Path, master: str, keep: bool, quiet: bool) -> Iterator[Result]:
+def _played(
+    found: list[Case], inputs: dict[str, Inputs], home: Path, master: str, keep: bool, quiet: bool
+) -> Iterator[Result]:
     """Play all cases in one application; report each when it ends."""
     if not found:
         return
@@ -102,7 +106,7 @@ def _played(found: list[Case], home: Path, master: str, keep: bool, quiet: bool)
         session = root_session(master, list(rules.values()), backlog=0)
         try:
             for number, case in enumerate(found):
-                result = play(session, case, folder / f"{number}")
+                result = play(session, case, folder / f"{number}", inputs[case.rule.rule])
                 _report_case(result, quiet)
                 yield result
                 if not keep:
