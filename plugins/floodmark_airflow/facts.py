@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import traceback
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 # Secrets in Airflow's own examples and documentation.
 MAKES_DAGS = b"from floodmark_airflow.dags."
+URLS = "sqlalchemy.engine.url"
+MISREAD = (
+    "sql_alchemy_conn of [database] cannot be read as an address: in its password, write @ as %40, : as %3A, / as %2F "
+    "and % as %25"
+)
 PRINTED = ("airflow_jwt_secret", "airflow", "secret", "changeme", "change-me", "your-secret-key")
 
 
@@ -32,7 +38,10 @@ def main() -> None:
 
 
 def facts() -> dict[str, Any]:
-    from airflow import __version__
+    try:
+        from airflow import __version__
+    except Exception as fault:  # Airflow reads its settings, and opens its database, when it is imported
+        return {"error": _not_started(fault)}
 
     tellers: dict[str, Callable[[], dict[str, Any]]] = {
         "spark_default": connection,
@@ -53,10 +62,24 @@ def _reported(teller: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _first_line(fault: BaseException) -> str:
-    """Only the first line: in SQLAlchemy's errors, the others hold statements and parameters."""
+    """Only the first line: in SQLAlchemy's errors, the others hold statements and parameters.
+
+    Airflow shows what the command of a `*_CMD` setting has printed, which is a secret.
+    """
     from floodmark.redaction import redacted
 
-    return redacted(f"{type(fault).__name__}: {fault}".partition("\n")[0])
+    kind = type(fault).__name__
+    if str(fault).startswith("Cannot execute "):
+        return f"{kind}: a command that a setting names (*_CMD) failed"
+    return redacted(f"{kind}: {fault}".partition("\n")[0])
+
+
+def _not_started(fault: Exception) -> str:
+    """Why Airflow cannot be imported. Where it reads an address, its error quotes what may be part of a password."""
+    if any(frame.f_globals.get("__name__") == URLS for frame, _ in traceback.walk_tb(fault.__traceback__)):
+        return f"{type(fault).__name__}: {MISREAD}"
+    told = isinstance(fault, ImportError) or type(fault).__name__ == "AirflowConfigException"
+    return _first_line(fault) if told else type(fault).__name__
 
 
 def connection() -> dict[str, Any]:
@@ -120,6 +143,8 @@ def database() -> dict[str, Any]:
 
     url = make_url(settings.SQL_ALCHEMY_CONN or "")
     kind = url.get_backend_name()
+    if kind != "sqlite" and "@" in f"{url.host}{url.database}":
+        return {"kind": kind, "host": None, "fault": MISREAD}
     if kind == "sqlite" and url.database and not Path(url.database).exists():  # a query would create an empty one
         return {"kind": kind, "host": None, "fault": f"there is no file {url.database}"}
     try:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,35 @@ def test_doctor_finds_nothing_wrong_with_the_settings_that_the_demo_has(rules: P
     assert found["dags_folder"]["found"] == str(CHECKOUT / "dags")
     assert found["spark-submit"]["verdict"] == "ok"
     assert MARK not in said.stdout + said.stderr
+
+
+@pytest.mark.parametrize(
+    "address", [f"postgresql+psycopg2://u:p@{MARK}:w0rd@127.0.0.1:1/x", f"postgresql://u:p@{MARK}@127.0.0.1:1/x"]
+)
+def test_no_part_of_a_password_is_told_that_makes_an_address_unreadable(rules: Path, place: Path, address: str) -> None:
+    """SQLAlchemy takes a part of it for the host or the port, and quotes that."""
+    found = asked(AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=address)
+    [fault] = [one for one in (found.get("error"), found.get("database", {}).get("fault")) if one]
+    assert "sql_alchemy_conn of [database] cannot be read as an address" in fault
+    assert MARK not in json.dumps(found) and "w0rd" not in json.dumps(found)
+
+
+def test_what_a_command_for_a_secret_prints_is_not_told(rules: Path, place: Path) -> None:
+    found = asked(AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=None, AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_CMD=f"ls {MARK}")
+    assert found == {"error": "AirflowConfigException: a command that a setting names (*_CMD) failed"}
+
+
+def asked(**settings: str | None) -> dict[str, Any]:
+    """What a process of its own answers with these variables, as it does for doctor."""
+    path = os.pathsep.join(str(CHECKOUT / folder) for folder in ("jobs", "plugins"))
+    env = {**os.environ, "PYTHONPATH": path, **settings}
+    said = subprocess.run(
+        [sys.executable, "-m", "floodmark_airflow.facts"],
+        env={name: value for name, value in env.items() if value is not None},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found: dict[str, Any] = json.loads(said.stdout)
+    return found
 
 
 def test_without_a_connection_spark_runs_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

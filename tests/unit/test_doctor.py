@@ -243,6 +243,20 @@ def test_an_airflow_with_a_fault(fact: str, said: dict[str, Any], verdict: str) 
     assert sorted(check.verdict for check in found) == sorted(["ok"] * 6 + [verdict])
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Traceback\nValueError: invalid literal for int(): 'w0rd@db:5432'\n", "ValueError, exit code 1"),
+        ("airflow.exceptions.Wrong: w0rd", "airflow.exceptions.Wrong, exit code 1"),
+        ("/venv/bin/python: No module named floodmark_airflow", "No module named floodmark_airflow"),
+        ("the password is w0rd", "exit code 1"),
+        ("", "exit code 1"),
+    ],
+)  # fmt: skip
+def test_the_last_words_of_an_airflow_that_died_hold_no_secret(text: str, told: str) -> None:
+    assert airflow.last_words(1, text) == told
+
+
 def test_an_airflow_that_does_not_answer() -> None:
     assert verdicts(airflow.airflow({"error": "ImportError"})) == {"Airflow": "failed"}
 

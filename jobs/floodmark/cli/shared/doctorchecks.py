@@ -231,7 +231,7 @@ def _airflow() -> list[Check]:
     command = [sys.executable, "-m", "floodmark_airflow.facts"]
     found = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)  # noqa: S603
     if found.returncode != 0:
-        return airflow.airflow({"error": found.stderr.strip().rpartition("\n")[2]})
+        return airflow.airflow({"error": airflow.last_words(found.returncode, found.stderr)})
     return airflow.airflow(json.loads(found.stdout.splitlines()[-1]))
 
 

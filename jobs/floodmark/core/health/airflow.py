@@ -35,6 +35,15 @@ def airflow(facts: Mapping[str, Any]) -> list[Check]:
     return [ok("Airflow", facts["version"]), *(_decided(name, facts[name], decide) for name, decide in decided.items())]
 
 
+def last_words(code: int, text: str) -> str:
+    """How a process of Airflow ended, from its code and what it wrote. The text of an error may hold a secret: only
+    its type is told, and which module is missing."""
+    last = text.strip().rpartition("\n")[2]
+    missing = re.search(r"No module named [\w.']+$", last)
+    kind = re.match(r"[\w.]+(?=: |$)", last)
+    return missing[0] if missing else f"{f'{kind[0]}, ' if kind else ''}exit code {code}"
+
+
 def _decided(name: str, fact: Mapping[str, Any], decide: Callable[[Any], Check]) -> Check:
     if "error" in fact:
         return failed(name, "an answer from Airflow", fact["error"], "see Airflow's log")
