@@ -29,7 +29,7 @@ from floodmark.ledger import locking
 from floodmark.ledger.delta import tables
 from floodmark.ledger.delta.damage import is_held, repair_log
 from floodmark.ledger.holder import holder_pid
-from floodmark.ledger.home import Home, check_home
+from floodmark.ledger.home import Home, check_home, check_not_lost
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.ledger.renaming import check_not_renamed
 
@@ -48,6 +48,7 @@ def check_without_jvm(rule: Rule, root: Path) -> None:
     check_living(ledger.head if ledger else None, rule.rule)
     if ledger is None:
         check_not_renamed(home)
+        check_not_lost(home)
     if ledger is not None and ledger.head is not None and holder_pid(home.lock) is None:
         restore_logs(home, ledger.id, ledger.head)
         repair_sinks(ledger.id, ledger.head)
@@ -67,6 +68,7 @@ def check_next(rule: Rule, root: Path) -> None:
     ledger = LedgerReader.load(home.ledger)
     if ledger is None:
         check_not_renamed(home)
+        check_not_lost(home)
     check_tables(rule, home, ledger.id if ledger else None)
     fresh = refitted(rule, ledger.head if ledger else None, ledger.id if ledger else None)
     check_outside_home(rule, root)

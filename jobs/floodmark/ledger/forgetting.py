@@ -18,18 +18,19 @@ from urllib.parse import quote, unquote
 from deltalake import DeltaTable
 
 from floodmark.core.lifecycle.cleanup import is_plain
-from floodmark.core.lifecycle.life import check_forgettable, condition_digest
+from floodmark.core.lifecycle.life import check_forgettable, check_not_forgetting, condition_digest
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import TableName
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Forgetting, Row
 from floodmark.core.sql import columns_in
 from floodmark.core.text.tablenames import about_named, about_table
-from floodmark.errors import Refused, RunFailed, TableBroken
+from floodmark.errors import Busy, Refused, RunFailed, TableBroken
 from floodmark.ledger.delta import datafiles, tables
 from floodmark.ledger.delta.damage import HINT, listed, unreadable_checkpoint
 from floodmark.ledger.delta.syncing import sync_log
 from floodmark.ledger.dropping import remove_trash
+from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.landings import OUTBOX, ROLE
 from floodmark.ledger.ledger import LedgerReader
@@ -65,6 +66,17 @@ def copies(home: Home) -> list[OwnTable]:
     places = (place for role in (ROLE, OUTBOX, "undelivered") for place in home.path.glob(f"{role}/*"))
     found = sorted(place for place in places if (place / LOG).is_dir())
     return [OwnTable(str(place.relative_to(home.path)), str(place)) for place in found]
+
+
+def check_forget_ended(home: Home, head: Head) -> None:
+    """Raise Refused if a forget was left unfinished, and Busy while one is at work. `head`: read just before."""
+    if head.forgetting is None:
+        return
+    if holder_pid(home.lock) is not None:
+        raise Busy(holder_text(home.lock))
+    ledger = LedgerReader.load(home.ledger)
+    if ledger is not None and ledger.head is not None:  # it may have ended since
+        check_not_forgetting(ledger.head, home.rule)
 
 
 def check_askable(ledger: LedgerReader, home: Home, where: str) -> Forgetting | None:

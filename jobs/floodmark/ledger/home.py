@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from floodmark.core.protocol.records.rows import RESTORE
 from floodmark.core.text.addresses import strange_path
 from floodmark.core.text.files import file_instead_of_folder
-from floodmark.errors import FloodmarkError, HomeUnfit, Refused, RunFailed
+from floodmark.errors import FloodmarkError, HomeUnfit, LedgerBroken, Refused, RunFailed
 from floodmark.ledger.delta.storefaults import cannot_take, make_room, passing
 from floodmark.ledger.holder import CORRECTING
 
@@ -88,6 +89,15 @@ class Home:
 
     def state(self, generation: int, name: str) -> str:
         return str(self.path / "state" / f"g{generation}" / name)
+
+
+def check_not_lost(home: Home) -> None:
+    """For a home in which no ledger is found: raise LedgerBroken if the rule has written its other tables.
+
+    A rule that begins makes its ledger before all of them. Without it, a run would deliver everything again.
+    """
+    if any((home.path / name).exists() for name in ("late", "dead", "state", "landing")):
+        raise LedgerBroken(f"the ledger {home.ledger} is gone, but the rule's other tables exist; {RESTORE}")
 
 
 def check_home(root: Path, qos: int) -> None:

@@ -43,6 +43,7 @@ from floodmark.ledger.delta.storefaults import cannot_take, make_room
 from floodmark.ledger.delta.syncing import sync_commit, sync_table
 from floodmark.ledger.delta.tablelog import recorded_in
 from floodmark.ledger.delta.tables import ANEW, open_table, table_id, with_room
+from floodmark.ledger.home import Home, check_not_lost
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -160,6 +161,14 @@ class LedgerReader:
                     f"a file of rows was changed; {RESTORE}",
                 )
             )
+
+
+def ledger_in(home: Home) -> LedgerReader | None:
+    """The ledger of a home; None if the rule has not run. Raises LedgerBroken, also if it is gone."""
+    found = LedgerReader.load(home.ledger)
+    if found is None:
+        check_not_lost(home)
+    return found
 
 
 @contextmanager

@@ -243,6 +243,8 @@ def _values(rule: Rule) -> Iterator[tuple[str, Any]]:
 def _next_run(rule: Rule, root: Path, checks: bool) -> str:
     try:
         news = look(rule, root)
+        if news.retired is not None:
+            return f"would stop: {news.retired}"
         if checks:
             check_next(rule, root)
     except FloodmarkError as fault:

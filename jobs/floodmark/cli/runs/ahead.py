@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.cli.shared import output
 from floodmark.core.lifecycle.zones import zoned
-from floodmark.errors import FloodmarkError, exit_code, message, worst
+from floodmark.errors import FloodmarkError, Retired, exit_code, message, worst
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.views.formats import iso
@@ -33,6 +33,8 @@ def print_ahead(selection: Selection, root: Path, master: str) -> int:
                 try:
                     _report(rule, root, look_ahead(session, rule, root, SHOWN))
                 except FloodmarkError as fault:
+                    if isinstance(fault, Retired) and not selection.by_name:
+                        continue
                     faults[rule.rule] = fault
         finally:
             session.stop()

@@ -27,7 +27,7 @@ from floodmark.core.text.addresses import location
 from floodmark.errors import FloodmarkError, message
 from floodmark.ledger.holder import CORRECTING, RELAY, holder_pid, holder_text, is_orphan, owner_file, target_of
 from floodmark.ledger.home import Home, check_home
-from floodmark.ledger.ledger import LedgerReader
+from floodmark.ledger.ledger import LedgerReader, ledger_in
 from floodmark.spark.session import jars
 from floodmark.views.status.rulestatus import limits_of
 
@@ -186,7 +186,7 @@ def _local_sinks(rule: Rule) -> list[Path]:
 
 def _ledger(home: Path, rule: str) -> str | FloodmarkError | None:
     try:
-        ledger = LedgerReader.load(Home(home, rule).ledger)
+        ledger = ledger_in(Home(home, rule))
     except FloodmarkError as fault:
         return fault
     return f"epoch {ledger.head.epoch}" if ledger and ledger.head else None

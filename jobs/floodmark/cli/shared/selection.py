@@ -38,10 +38,11 @@ class Rules:
 
 
 def not_run(root: Path, name: str) -> Refused:
-    """The rule `name` has no ledger below the home `root`."""
-    from floodmark.ledger.home import Home
+    """The rule `name` has no ledger below the home `root`. Raises LedgerBroken if it had one."""
+    from floodmark.ledger.home import Home, check_not_lost
     from floodmark.views.homes import homes
 
+    check_not_lost(Home(root, name))
     near = difflib.get_close_matches(name, there := homes(root), n=1)
     hint = f"did you mean {near[0]!r}? " if near and near[0] != name else ""
     return Refused(

@@ -168,6 +168,8 @@ def _why(rule: Rule, home: Home, ledger: LedgerReader | None, seen: dict[str, st
     if head.seal is not None:
         return f"a {head.seal.why} has not finished"
     check_unfailed(head)
+    if head.forgetting is not None and holder_pid(home.lock) is None:
+        _check_forget_ended(home, head)
     if head.backfill is not None:
         return f"backfill {head.backfill.number} is open"
     if head.abandoning:
@@ -189,6 +191,12 @@ def _why(rule: Rule, home: Home, ledger: LedgerReader | None, seen: dict[str, st
     if watermark_due(rule, head) is not None:
         return "a correction has brought newer rows, so windows may be final"
     return None
+
+
+def _check_forget_ended(home: Home, head: Head) -> None:
+    from floodmark.ledger.forgetting import check_forget_ended  # an idle run needs none of it
+
+    check_forget_ended(home, head)
 
 
 def _tick(rule: Rule, head: Head | None, close_until: datetime | None) -> str | None:

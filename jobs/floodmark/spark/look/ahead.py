@@ -16,6 +16,7 @@ from floodmark.connectors.delta.lookups import pinned_now
 from floodmark.connectors.places import check_same_sinks
 from floodmark.connectors.planning.rewrites import rewrites
 from floodmark.connectors.ports.registry import check_rereads, sources
+from floodmark.core.lifecycle.life import check_living
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.expectations import ExpectationResult, uncommitted_results
 from floodmark.core.protocol.records.head import Head
@@ -24,8 +25,9 @@ from floodmark.core.protocol.recovery import Gate, at_the_gate
 from floodmark.core.protocol.watermark import advance, hear, holding, merge
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import Refused
+from floodmark.ledger.forgetting import check_forget_ended
 from floodmark.ledger.home import Home
-from floodmark.ledger.ledger import LedgerReader
+from floodmark.ledger.ledger import ledger_in
 from floodmark.spark.fold.fold import Folded, Moment
 from floodmark.spark.fold.state import state_rows
 from floodmark.spark.look.preview import Values, values_of
@@ -56,13 +58,15 @@ class NextEpoch:
 def look_ahead(root: SparkSession, rule: Rule, home: Path, rows: int) -> NextEpoch:
     """What a run would do now with all new data, and at most `rows` of the rows that it would write.
 
-    Raises Refused if a run would first have to finish something.
+    Raises Refused if a run would first have to finish something, and what else keeps a run from its start.
     """
     check_rereads(rule)
     place = Home(home, rule.rule)
-    ledger = LedgerReader.load(place.ledger)
+    ledger = ledger_in(place)
     head = ledger.head if ledger else None
+    check_living(head, rule.rule)
     if head is not None:
+        check_forget_ended(place, head)
         _refuse_unfinished(head, rule, place)
     if rule.rebuild:  # it reads everything again, without state
         head = None

@@ -36,7 +36,7 @@ from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import HistoryGone, LedgerBroken, Refused, SqlRefused
 from floodmark.ledger.delta import tablelog
 from floodmark.ledger.dropping import remove_leftovers
-from floodmark.ledger.home import Home
+from floodmark.ledger.home import Home, check_not_lost
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.fold.fold import Fold
 from floodmark.spark.read.expectationchecks import ExpectationChecks
@@ -170,10 +170,7 @@ def refuse_lost_ledger(plan: Plan, home: Home) -> None:
     """Raise LedgerBroken if a first generation finds tables that its rule has written: then the ledger was lost."""
     known = LedgerReader.load(home.ledger)
     if known is None:
-        left = [name for name in ("late", "dead", "state", "landing") if (home.path / name).exists()]
-        if left:
-            raise LedgerBroken(f"the ledger {home.ledger} is gone, but the rule's other tables exist; {RESTORE}")
-        return
+        return check_not_lost(home)
     written = [at for at in (home.late, home.dead, *plan.tables) if tablelog.written_for(at, known.id)]
     written += [str(sink.address) for sink in sinks_beside_tables(plan.rule) if _has_writes_of(known.id, sink, home)]
     if written:

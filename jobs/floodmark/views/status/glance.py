@@ -16,7 +16,7 @@ from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.delivery import SinkDelivery, delivery
 from floodmark.errors import FloodmarkError, message
 from floodmark.ledger.home import Home
-from floodmark.ledger.ledger import LedgerReader
+from floodmark.ledger.ledger import LedgerReader, ledger_in
 from floodmark.views.epochs import epoch_entries
 from floodmark.views.status.freshness import newest_late
 from floodmark.views.status.refusals import Stop, refused
@@ -63,7 +63,7 @@ def glance(rule: Rule, root: Path) -> Glance:
 
 def _glance(rule: Rule, root: Path) -> Glance:
     home = Home(root, rule.rule)
-    ledger = LedgerReader.load(home.ledger)
+    ledger = ledger_in(home)
     head = ledger.head if ledger else None
     if ledger is None or head is None:
         return Glance(delivery=delivery(rule))

@@ -33,7 +33,7 @@ from floodmark.errors import FloodmarkError, RunFailed, message
 from floodmark.ledger.delta.datafiles import values_of
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
-from floodmark.ledger.ledger import LedgerReader
+from floodmark.ledger.ledger import LedgerReader, ledger_in
 from floodmark.views.contents.openwindows import OpenWindows, open_windows, state_table
 from floodmark.views.contents.statetables import state_tables
 from floodmark.views.contents.waiting import Waiting, waiting
@@ -223,7 +223,7 @@ def rule_status(rule: Rule, root: Path) -> RuleStatus:
     """The status of a rule. Does not raise the rule's errors: `fault` holds them."""
     home = Home(root, rule.rule)
     try:
-        ledger = LedgerReader.load(home.ledger)
+        ledger = ledger_in(home)
         head = ledger.head if ledger else None
         rows = ledger.rows if ledger else []
         lacking, now = undelivered(rule, home, ledger), datetime.now(UTC)
