@@ -17,20 +17,25 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.byhand import begun
 from support.flow import Flow, event
+from typer.testing import CliRunner
 
+from floodmark.cli.app import app
 from floodmark.cli.shared.doctorchecks import _ledger
 from floodmark.cli.shared.selection import not_run
 from floodmark.connectors.backlog.news import look
 from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.preflight import check_result_names, check_without_jvm
+from floodmark.core.lifecycle.backfills import Interval, requested_whole
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Forgetting, Forgotten, Left, Life
 from floodmark.errors import Busy, LedgerBroken, Refused, Retired, WrongColumn
 from floodmark.ledger.delta.tables import OWNER, create
 from floodmark.ledger.forgetting import check_forget_ended
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.look.ahead import look_ahead
+from floodmark.spark.rule.run import RuleRun
 from floodmark.views.ruleplan import plan_of
 from floodmark.views.status.glance import glance
 from floodmark.views.status.rulestatus import rule_status
@@ -157,6 +162,39 @@ def test_no_next_epoch_is_shown_where_no_run_starts(place: Path, life: Life, fau
     flow = begun_with_news(place, life)
     with pytest.raises(fault, match=r"was retired|a forget has not finished"):
         look_ahead(cast("SparkSession", None), flow.rule(), flow.home, 1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["backfill", "counted", "--all"],
+        ["backfill", "counted", "--all", "--dry-run"],
+        ["correct", "counted"],
+        ["dead", "replay", "counted"],
+    ],
+)
+def test_after_a_killed_forget_nothing_is_computed_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """Some tables still have the rows, others do not. Nor does Spark start for that."""
+    flow = begun_with_news(place, FORGETTING)
+    flow.write_rule()
+    monkeypatch.setattr("floodmark.spark.session.session.root_session", None)
+    places = {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home)}
+    found = CliRunner().invoke(app, words, env=places)
+    assert found.exit_code == 2 and "a forget has not finished" in found.output, found.output
+
+
+def test_a_forget_that_was_killed_meanwhile_stops_what_is_computed_without_the_lock(place: Path) -> None:
+    flow = begun_with_news(place, FORGETTING)
+    run = RuleRun(cast("SparkSession", None), flow.rule(), flow.home, "one", lambda _: None)
+    for compute in (partial(run.rehearse_backfill, requested_of), run.rehearse_correction):
+        with pytest.raises(Refused, match="a forget has not finished"):
+            compute()
+
+
+def requested_of(head: Head) -> Interval:
+    return requested_whole(head.rule, head, False)
 
 
 def test_a_forget_that_was_killed_stops_a_run_that_has_nothing_to_read(place: Path) -> None:

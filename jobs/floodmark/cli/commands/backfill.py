@@ -101,12 +101,15 @@ def backfill(
     from floodmark.core.lifecycle.backfills import check_text, requested_interval, requested_whole, starting_in
     from floodmark.core.lifecycle.life import check_living
     from floodmark.core.lifecycle.zones import micros_of, zoned
+    from floodmark.ledger.forgetting import check_forget_ended
+    from floodmark.ledger.home import Home
 
     rehearsals.check_shown(dry_run, cascade, page)
     bounds, then = _bounds(begin, end, everything, align), lookups is Joined.then
     rule, ledger, head = begun(rules, home.absolute(), name)
     head = head_now(head, rule, ledger.id)
     check_living(head, name)
+    check_forget_ended(Home(home.absolute(), name), head)
     zone = zoned(rule, head)
     low, high = (micros_of(at, rule, zone) for at in bounds) if bounds else (0, 0)
     if align and low < high:

@@ -59,11 +59,13 @@ def correct(
     from floodmark.core.lifecycle.corrections import skips
     from floodmark.core.lifecycle.life import check_living
     from floodmark.core.lifecycle.zones import zoned
+    from floodmark.ledger.forgetting import check_forget_ended
     from floodmark.ledger.home import Home
 
     rehearsals.check_shown(change.dry_run, cascade, page)
     rule, _, head = begun(change.rules, change.root, name)
     check_living(head, name)
+    check_forget_ended(Home(change.root, name), head)
     if skip and change.dry_run:
         raise Refused("expected --dry-run without --skip: what is passed over changes no result")
     if streams and not skip:

@@ -52,12 +52,14 @@ def replay(
     from floodmark.core.lifecycle.life import check_living, refuse_rebuilt
     from floodmark.core.lifecycle.replays import replay_of
     from floodmark.ledger.delta.tables import columns_of, open_table
+    from floodmark.ledger.forgetting import check_forget_ended
     from floodmark.ledger.home import Home
     from floodmark.views.contents.quarantine import left_to_replay
 
     root = home.absolute()
     rule, _, head = begun(rules, root, name)
     check_living(head, name)
+    check_forget_ended(Home(root, name), head)
     refuse_rebuilt(rule, "dead rows")
     table = open_table(Home(root, name).dead)
     columns = [] if table is None else list(columns_of(table))

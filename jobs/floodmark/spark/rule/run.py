@@ -36,6 +36,7 @@ from floodmark.core.protocol.recovery import Gate, at_the_gate
 from floodmark.core.rules.checks.recomputing import has_keys
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import Busy, Refused
+from floodmark.ledger.forgetting import check_forget_ended
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.ledger.renaming import check_not_renamed
@@ -78,8 +79,7 @@ class RuleRun:
         self._root, self._rule, self._run, self._close_until = root, rule, run, close_until
         self._clock_ms = clock_ms
         self._home = Home(home_root.absolute(), rule.rule)
-        self._report = RunReport(rule.rule)
-        self._tell = report
+        self._report, self._tell = RunReport(rule.rule), report
 
     def run(self, skips: Mapping[str, Sequence[Rewrite]] = NO_REWRITES) -> RunReport:
         """Finish what is open, drain what is new, and correct deferred rewrites, except those that it `skips`."""
@@ -226,7 +226,7 @@ class RuleRun:
     ) -> BackfillResult | None:
         """None: what was computed does not hold any more, and the caller does not insist on computing with the lock."""
         checkpoint.sweep(self._home.checkpoints)
-        self._begun()  # otherwise a ledger would be recreated if the rule was dropped during the wait
+        self._known("compute again")  # otherwise a ledger would be recreated if the rule was dropped during the wait
         ledger = self._open_ledger()
         held = self._held(ledger)
         held.recover(go_on=False)
@@ -300,6 +300,7 @@ class RuleRun:
     def _begun(self) -> Head:
         known = self._known("compute again")
         check_living(known.begun, self._rule.rule)
+        check_forget_ended(self._home, known.begun)
         return head_now(known.begun, self._rule, known.id)
 
     def _known(self, what: str) -> LedgerReader:
