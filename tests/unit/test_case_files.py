@@ -99,6 +99,54 @@ def test_rows_get_the_types_of_their_columns_and_null_for_what_they_leave_out(
     assert (one.lookups, other.lookups) == ({"rooms": [{"device": "a", "room": 7}]}, {})
 
 
+OF_RULES = {
+    "kafka": ({"kafka": {"connection": "c", "topic": "t", "schema": "id BIGINT, v STRING", "metadata": ["offset"]}},
+              "id bigint, v string, offset bigint"),
+    "text": ({"kafka": {"connection": "c", "topic": "t", "format": "text"}}, "value string"),
+    "avro": ({"kafka": {"connection": "c", "topic": "t", "format": "avro", "avro_schema": "a.avsc"}}, "id bigint"),
+    "files": ({"files": {"path": "/in", "format": "csv", "schema": "id BIGINT", "partitions": "day DATE"}},
+              "id bigint, day date"),
+    "python": ({"python": {"class": "rows:Rows", "schema": "id BIGINT"}}, "id bigint"),
+}  # fmt: skip
+
+
+ROWS = """\
+class Rows:
+    def earliest(self): return 0
+    def latest(self): return 0
+    def read(self, since, upto): return []
+"""
+
+
+def of_rule(rules: Path, stream: dict[str, Any], schema: str) -> Inputs:
+    """The input of a case whose file declares these columns for the stream of a rule."""
+    (rules / "a.avsc").write_text('{"type": "record", "name": "A", "fields": [{"name": "id", "type": "long"}]}')
+    (rules / "rows.py").write_text(ROWS)
+    rule = {"rule": "heat", "streams": {"o": stream}, "sql": "SELECT * FROM o", "sinks": [{"console": True}], "qos": 1}
+    (rules / "heat.yaml").write_text(json.dumps(rule))
+    cases_text = {"cases": [{"case": "one", "epochs": [{"expect": {"sink": []}}]}]}
+    (rules / "tests" / "heat.yaml").write_text(json.dumps(({"schema": {"o": schema}} if schema else {}) | cases_text))
+    [case] = cases(rules)
+    return Inputs(case.rule, case.file)
+
+
+@pytest.mark.parametrize(("stream", "columns"), OF_RULES.values(), ids=OF_RULES)
+def test_what_the_rule_declares_are_the_columns_of_its_cases(rules: Path, stream: dict[str, Any], columns: str) -> None:
+    assert of_rule(rules, stream, "").columns["o"] == columns_of(columns)
+    first = columns.partition(",")[0]
+    assert of_rule(rules, stream, first).columns["o"] == columns_of(first), "as for a table, a part of them will do"
+    for wrong, found in ((f"{first}, more INT", "no such column"), (f"{first.split()[0]} DATE", first)):
+        with pytest.raises(RuleInvalid, match=f"expected columns that the rule declares for stream o, .*found {found}"):
+            of_rule(rules, stream, wrong)
+
+
+def test_columns_that_only_a_file_knows_are_declared_by_the_case(rules: Path) -> None:
+    stream = {"files": {"path": "/in", "format": "json", "infer": "once"}}
+    assert of_rule(rules, stream, "id INT").columns["o"] == columns_of("id INT")
+    with pytest.raises(RuleInvalid, match="expected declared columns, because it is not a table"):
+        of_rule(rules, stream, "")
+
+
 def test_declared_columns_need_no_table_that_can_be_read(rules: Path, inputs: Callable[..., Inputs]) -> None:
     """The table is damaged. Where cases run, nobody may be able to mend it."""
     log = rules.parent / "lake" / "readings" / "_delta_log"

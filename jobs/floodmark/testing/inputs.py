@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from floodmark.connectors.delta.changes import ADDED
 from floodmark.core.cases.casefile import CaseFile, Row, WrittenCaseEpoch
 from floodmark.core.cases.typedrows import typed
-from floodmark.core.rules.kinds import tables_read
+from floodmark.core.rules.kinds import declared_columns, tables_read
 from floodmark.core.rules.rule import Rule
 from floodmark.core.text.addresses import location
 from floodmark.core.text.ddl import Column
@@ -57,7 +57,8 @@ class Inputs:
 
 
 def columns_of_inputs(rule: Rule, file: CaseFile) -> dict[str, Columns]:
-    """Columns by stream and lookup table. The file's declarations come first, and must agree with an existing table.
+    """Columns by stream and lookup table. The file's declarations come first, and must agree with those of the rule, or
+    with an existing table.
 
     Raises RuleInvalid; and RunFailed or TableBroken for a table that is needed, and cannot be read.
     """
@@ -65,7 +66,10 @@ def columns_of_inputs(rule: Rule, file: CaseFile) -> dict[str, Columns]:
     for kind, name, address in _read(rule):
         try:
             more = ADDED if kind == "stream" and rule.streams[name].changes else ()
-            found[name] = _columns(kind, name, address, file.written.columns.get(name), more)
+            given, own = file.written.columns.get(name), None
+            if kind == "stream":
+                own = declared_columns(rule.streams[name])
+            found[name] = _columns(kind, name, address, given, more) if own is None else _of_rule(name, own, given)
         except ValueError as fault:
             problems.add(("schema", name), str(fault))
     problems.raise_any()
@@ -77,6 +81,12 @@ def _read(rule: Rule) -> Iterator[tuple[str, str, str | None]]:
     addresses = tables_read(rule)
     yield from (("stream", name, addresses.get(name)) for name in rule.streams)
     yield from (("lookup", name, lookup.address) for name, lookup in rule.lookups.items())
+
+
+def _of_rule(name: str, own: Columns, given: Columns | None) -> Columns:
+    if given is not None:
+        _check_agrees(given, own, f"that the rule declares for stream {name}")
+    return own if given is None else given
 
 
 def _columns(kind: str, name: str, address: str | None, given: Columns | None, more: Columns) -> Columns:
@@ -93,7 +103,9 @@ def _columns(kind: str, name: str, address: str | None, given: Columns | None, m
         return given or ()
     schema = table.schema().to_json()
     if given is not None:
-        _check_agrees([column for column in given if column not in more], schema, address)
+        mine = [column for column in given if column not in more]
+        there = declared(schema, [column.name for column in mine])
+        _check_agrees(mine, there, f"of the table at {address}")
         return given
     try:
         return (*declared(schema), *more)
@@ -118,11 +130,10 @@ def _way(name: str) -> str:
     return f"declare the columns: `schema: {{{name}: 'column TYPE, ...'}}`"
 
 
-def _check_agrees(given: Sequence[Column], schema: str, address: str) -> None:
-    """Raise ValueError for a type that is not the table's: such a case would show what no run does."""
-    there = declared(schema, [column.name for column in given])
+def _check_agrees(given: Sequence[Column], there: Sequence[Column], whose: str) -> None:
+    """Raise ValueError for a column that is not there, or of another type: such a case would show what no run does."""
     types = {column.name: column.type for column in there}
     for column in given:
         if types.get(column.name) != column.type:
             found = f"{column.name} {types[column.name]}" if column.name in types else "no such column"
-            raise ValueError(f"expected columns of the table at {address}, declared {column}, found {found} there")
+            raise ValueError(f"expected columns {whose}, declared {column}, found {found} there")

@@ -76,7 +76,8 @@ class SourceKind:
     stream, and the folder in the rule's home for what the source has to remember (None: a look without a home).
     code: of a kind with files beside the rule, such as the module of a class, their text, by the value, the rule's
     folder and the environment; None if it names none. It raises ValueError and OSError. code_key: the key that names
-    them; files: their names, by the stream's options, unless they are a module.
+    them; files: their names, by the stream's options, unless they are a module. columns: all that a stream has, by its
+    options; None if only the source knows them.
     """
 
     written: Any
@@ -87,6 +88,7 @@ class SourceKind:
     code: Callable[[Any, Path, Mapping[str, str]], str | None] | None = None
     code_key: str = "class"
     files: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
+    columns: Callable[[Mapping[str, Any]], tuple[Column, ...] | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,12 @@ def files_beside(stream: Stream) -> Iterable[str]:
     """The names of the files beside its rule that a stream names, unless they are a module."""
     named = source_kind(stream.kind).files
     return () if named is None or CODE not in stream.options else named(stream.options)
+
+
+def declared_columns(stream: Stream) -> tuple[Column, ...] | None:
+    """The columns that the rule declares for a stream; None if its source has them."""
+    columns = source_kind(stream.kind).columns
+    return None if columns is None else columns(stream.options)
 
 
 def tables_read(rule: Rule) -> dict[str, str]:

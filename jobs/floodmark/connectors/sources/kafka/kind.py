@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from floodmark.connectors.sources.kafka.options import Kafka, schemas_of
+from floodmark.connectors.sources.kafka.options import Kafka, schemas_of, texts_of
 from floodmark.core.rules.kinds import CODE, SourceCan, SourceKind
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from floodmark.connectors.ports.source import Source
     from floodmark.core.rules.model import Stream
+    from floodmark.core.text.ddl import Column
 
 
 def _open(name: str, stream: Stream, keep: Path | None) -> Source:
@@ -23,6 +24,11 @@ def _open(name: str, stream: Stream, keep: Path | None) -> Source:
 
 def _address(said: Any) -> str:
     return Kafka.model_validate(said).address()
+
+
+def _columns(options: Mapping[str, Any]) -> tuple[Column, ...]:
+    said = Kafka.model_validate({key: one for key, one in options.items() if key != CODE})
+    return said.columns(texts_of(options.get(CODE)))
 
 
 def _files(options: Mapping[str, Any]) -> Iterable[str]:
@@ -42,4 +48,5 @@ SOURCE = SourceKind(
     code=schemas_of,
     code_key="avro_schema",
     files=_files,
+    columns=_columns,
 )

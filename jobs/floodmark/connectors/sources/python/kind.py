@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from floodmark.connectors.sources.python.options import WrittenPython, code_of
-from floodmark.core.rules.kinds import SourceCan, SourceKind
+from floodmark.core.rules.kinds import CODE, SourceCan, SourceKind
+from floodmark.core.text.ddl import columns_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from floodmark.connectors.ports.source import Source
     from floodmark.core.rules.model import Stream
+    from floodmark.core.text.ddl import Column
 
 
 def _open(name: str, stream: Stream, keep: Path | None) -> Source:
@@ -24,6 +27,11 @@ def _address(said: Any) -> str:
     return f"python://{WrittenPython.model_validate(said).named}"
 
 
+def _columns(options: Mapping[str, Any]) -> tuple[Column, ...]:
+    said = WrittenPython.model_validate({key: one for key, one in options.items() if key != CODE})
+    return columns_of(said.declared)
+
+
 SOURCE = SourceKind(
     written=WrittenPython,
     summary="a class of one's own, in the rules folder or on the Python path",
@@ -31,4 +39,5 @@ SOURCE = SourceKind(
     address=_address,
     open=_open,
     code=code_of,
+    columns=_columns,
 )
