@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -23,9 +24,11 @@ from floodmark.core.cases.typedrows import texts
 from floodmark.core.text.ddl import columns_of
 from floodmark.core.text.yamltree import read_yaml
 from floodmark.errors import FloodmarkError, Refused, RuleInvalid, RunFailed, TableBroken
+from floodmark.proving.scratch import Scratch
 from floodmark.testing import Case, cases, casetables
 from floodmark.testing.deltatypes import declared, schema_of
 from floodmark.testing.inputs import Inputs
+from floodmark.testing.playing import copy_for_case
 
 RULE = """\
 rule: heat
@@ -374,3 +377,27 @@ def test_a_table_of_many_differences_is_cut() -> None:
     found = compared("late", ["n"], [(str(n),) for n in range(25)], [])
     assert found is not None
     assert found.text().splitlines()[-1] == "… and 5 more"
+
+
+def test_a_case_needs_no_client_of_a_target(rules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sinks are tables. The longest name of a rule makes no table of PostgreSQL that is too long."""
+    for client in ("psycopg", "confluent_kafka"):
+        monkeypatch.setitem(sys.modules, client, None)
+    for module in [
+        name for name in sys.modules if name.startswith("floodmark.connectors.targets.") and ".kind" not in name
+    ]:
+        monkeypatch.delitem(sys.modules, module)
+    name = "r" * 63
+    stream = {"kafka": {"connection": "bus", "topic": "t", "schema": "k STRING"}}
+    sinks = [
+        {"postgres": {"connection": "shop", "table": "sold"}, "key": ["k"]},
+        {"kafka": {"connection": "bus", "topic": "sold", "key": ["k"]}},
+    ]
+    (rules / f"{name}.yaml").write_text(
+        json.dumps({"rule": name, "streams": {"o": stream}, "sql": "SELECT k FROM o", "sinks": sinks})
+    )
+    rule = load_folder(rules).good[name]
+    found = copy_for_case(rule, Scratch(rules.parent / "scratch"))
+    assert [(sink.kind, sink.options, sink.outbox) for sink in found.sinks] == [("delta", {}, None)] * 2
+    assert [sink.address for sink in found.sinks] == [f"{rules.parent}/scratch/sinks/{name}/{i}" for i in (0, 1)]
+    assert [sink.key for sink in found.sinks] == [sink.key for sink in rule.sinks]

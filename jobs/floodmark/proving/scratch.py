@@ -127,7 +127,8 @@ def copy_of(rule: Rule, name: str, scratch: Scratch, files: int | None) -> Rule:
     that depend on the time of day: how long a stream or the input may be silent."""
     found = placed(rule, name, scratch, files)
     streams = {stream: one.model_copy(update={"idle_after_us": None}) for stream, one in found.streams.items()}
-    return found.model_copy(update={"streams": streams, "close_idle_after_us": None})
+    sinks = tuple(_sink(sink, scratch, name, i) for i, sink in enumerate(rule.sinks))
+    return found.model_copy(update={"streams": streams, "sinks": sinks, "close_idle_after_us": None})
 
 
 def corrected_copy(rule: Rule, name: str, scratch: Scratch, files: int | None) -> Rule:
@@ -141,12 +142,12 @@ def corrected_copy(rule: Rule, name: str, scratch: Scratch, files: int | None) -
 
 
 def placed(rule: Rule, name: str, scratch: Scratch, files: int | None) -> Rule:
-    """The unchanged rule, over streams and sinks of the scratch folder."""
+    """The unchanged rule, over streams of the scratch folder. Its sinks are still the rule's own: the caller places
+    them."""
     return rule.model_copy(
         update={
             "rule": name,
             "streams": {stream: _stream(one, scratch.input(stream)) for stream, one in rule.streams.items()},
-            "sinks": tuple(_sink(sink, scratch, name, i) for i, sink in enumerate(rule.sinks)),
             "epoch": EpochLimits(max_files=files),
             "schedule": None,
         }

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from pyspark.sql import SparkSession
@@ -76,7 +77,7 @@ class _Play:
     def __init__(self, root: SparkSession, case: Case, scratch: Scratch, result: Result, inputs: Inputs | None):
         self._root, self._case, self._scratch, self._result = root, case, scratch, result
         self._inputs = inputs or Inputs(case.rule, case.file)
-        self._rule = _copy(case.rule, scratch)
+        self._rule = copy_for_case(case.rule, scratch)
         self._zone = ZoneInfo(case.rule.timezone)
         self._clock_ms = time.time_ns() // 1_000_000
         self._apart: dict[str, tuple[list[Row], At]] = {"late": ([], ()), "dead": ([], ())}
@@ -153,12 +154,13 @@ def _declared(name: str, schema: str) -> tuple[Column, ...]:
         raise Refused(f"{name}: a case cannot state what it expects of this table: {fault}") from None
 
 
-def _copy(rule: Rule, scratch: Scratch) -> Rule:
-    """The rule over the scratch folder, its console replaced by a table that can be read."""
+def copy_for_case(rule: Rule, scratch: Scratch) -> Rule:
+    """The rule over the scratch folder. Each sink, whatever its kind, is a table that can be read: so a case needs
+    neither a target's client nor its connection."""
     found = placed(rule, rule.rule, scratch, None)
+    table: dict[str, Any] = {"kind": "delta", "options": {}, "outbox": None, "outbox_bytes": None}
     sinks = tuple(
-        sink.model_copy(update={"kind": "delta", "address": scratch.sink(rule.rule, i)})
-        for i, sink in enumerate(found.sinks)
+        sink.model_copy(update={**table, "address": scratch.sink(rule.rule, i)}) for i, sink in enumerate(rule.sinks)
     )
     lookups = {name: one.model_copy(update={"address": scratch.input(name)}) for name, one in rule.lookups.items()}
     return found.model_copy(update={"sinks": sinks, "lookups": lookups})
