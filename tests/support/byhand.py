@@ -68,7 +68,7 @@ def keep(flow: Flow, epoch: int, *seconds: float) -> None:
     write_deltalake(flow.place.state(1, "events"), pa.Table.from_pylist(rows, schema=schema), mode="append")
 
 
-def set_apart(address: str, *epochs: int) -> None:
-    rows = [{"at": event(0)["at"], "k": "a", "_epoch": e, "_stream": "events", "_reason": "r"} for e in epochs]
+def set_apart(address: str, *epochs: int, reason: str = "r") -> None:
+    rows = [{"at": event(0)["at"], "k": "a", "_epoch": e, "_stream": "events", "_reason": reason} for e in epochs]
     schema = pa.schema([*ROW, *APART])
     write_deltalake(address, pa.Table.from_pylist(rows, schema=schema), mode="append")

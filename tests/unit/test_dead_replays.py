@@ -21,6 +21,7 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Counts, Lost, Replay
 from floodmark.errors import InputFault, Refused
 from floodmark.spark.read.batch import FAILED, UNREAD, Batch
+from floodmark.views.contents.quarantine import left_to_replay
 
 COLUMNS = ("at", "k", "v", "n", "_epoch", "_stream", "_reason", "_source")
 
@@ -78,6 +79,19 @@ def test_which_epoch_has_read_a_row_again_is_told_as_far_as_it_is_known() -> Non
     assert replayed_in({**row, "_epoch": 5}, replays) == "6"
     assert replayed_in({**row, "_stream": "other"}, replays) == "4 if n > 0"
     assert replayed_in({**row, "_epoch": 6}, replays) is None
+    assert replayed_in({**row, "_reason": "malformed record: no JSON"}, replays) is None
+
+
+def test_malformed_records_alone_leave_nothing_to_replay(tmp_path: Path) -> None:
+    """No replay reads them, so no Spark is started for them."""
+    flow = Flow(tmp_path)
+    head = begun(flow).begun
+    assert not left_to_replay(head, flow.place)
+    set_apart(flow.place.dead, 0, reason="malformed record: no JSON")
+    assert not left_to_replay(head, flow.place)
+    set_apart(flow.place.dead, 0, reason="where: CAST_INVALID_INPUT")
+    assert left_to_replay(head, flow.place)
+    assert not left_to_replay(replace(head, replays={1: Replay(upto=0)}), flow.place)
 
 
 @pytest.mark.parametrize("later", [False, True])

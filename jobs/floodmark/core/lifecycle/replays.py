@@ -125,8 +125,13 @@ def _matches(replay: Replay, lost: Collection[int]) -> str:
 
 
 def replayed_in(row: Mapping[str, object], replays: Mapping[int, Replay]) -> str | None:
-    """The epoch that has read a dead row again, with its condition if only Spark can evaluate it; None: none has."""
+    """The epoch that has read a dead row again, with its condition if only Spark can evaluate it; None: none has.
+
+    No replay reads a malformed record, which has no row.
+    """
     told: list[str] = []
+    if str(row.get("_reason")).startswith(MALFORMED_RECORD):
+        return None
     for epoch, replay in sorted(replays.items()):
         if int(str(row["_epoch"])) > replay.upto or replay.stream not in (None, row["_stream"]):
             continue

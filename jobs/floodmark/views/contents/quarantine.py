@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from floodmark.core.lifecycle.backfills import restated_in
-from floodmark.core.lifecycle.replays import replayed_in
+from floodmark.core.lifecycle.replays import MALFORMED_RECORD, replayed_in
 from floodmark.core.lifecycle.zones import micros_of_text
 from floodmark.ledger.delta import tables
 from floodmark.ledger.delta.datafiles import query
@@ -39,9 +39,10 @@ def left_to_replay(head: Head, home: Home) -> bool:
     table = tables.open_table(home.dead)
     if head.open is not None or table is None:
         return table is not None
-    by = "SELECT DISTINCT _epoch, _stream FROM t"
     whole = {epoch: one for epoch, one in head.replays.items() if one.where is None}
-    return any(replayed_in(row, whole) is None for row in query(table, f"{by} WHERE {committed(head)}"))
+    rows = f"coalesce(NOT starts_with(_reason, '{MALFORMED_RECORD}'), true)"
+    found = query(table, f"SELECT DISTINCT _epoch, _stream FROM t WHERE {committed(head)} AND {rows}")  # noqa: S608
+    return any(replayed_in(row, whole) is None for row in found)
 
 
 def _restated(row: Mapping[str, Any], head: Head) -> str | None:
