@@ -13,16 +13,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from support.flow import START, STATELESS, Flow
+from support.byhand import commit, intent
+from support.flow import START, STATELESS, Flow, event
 from support.lives import RESULT, an_epoch, by_hand, lived, wrote
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.cli.shared.output import print_json
 from floodmark.core.lifecycle.pinning import is_query, short_names
-from floodmark.core.protocol.records.rows import Seal
+from floodmark.core.protocol.records.rows import Counts, Seal
 from floodmark.core.protocol.recovery import ATTEMPTS, SEAL, backfill_version
 from floodmark.errors import HistoryGone, Refused
+from floodmark.ledger.delta.tables import ADOPTED, ADOPTED_EMPTY, OWNER, table_id
 from floodmark.ledger.ledger import Ledger
 from floodmark.reading import read
 
@@ -234,6 +236,41 @@ def test_a_log_that_was_cleaned_up_is_told_and_the_newest_can_be_read_as_long_as
     wrote(flow.sink(0), ledger, 2)
     with pytest.raises(HistoryGone, match=r"counted_out0: its log entry 2 is gone.* after epoch 1"):
         held(flow)
+
+
+def with_another_sink(flow: Flow, adopted: str | None) -> Ledger:
+    """A running rule with a third sink, which an epoch has added and not written; its log was cleaned up before."""
+    ledger = lived(flow)
+    place, head = flow.sink(2), ledger.begun
+    by_hand(place, 2)
+    by_hand(place)
+    if adopted is None:
+        DeltaTable(place).delete()
+    properties = {OWNER: ledger.id, ADOPTED: adopted or ADOPTED_EMPTY}
+    DeltaTable(place).alter.set_table_properties(properties, raise_if_not_exists=False)
+    DeltaTable(place).create_checkpoint()
+    for version in range(2):
+        Path(place, "_delta_log", f"{version:020}.json").unlink()
+    flow.sinks = 3
+    flow.arrive([event(2)])
+    found = intent(flow, 2, None, 0, Counts(read=1, folded=1))
+    ledger.intend(found)
+    written = {f"sink/{flow.sink(i)}": wrote(flow.sink(i), ledger, head.epoch + 1) for i in range(2)}
+    ids = {f"sink/{place}": table_id(DeltaTable(place))}
+    ledger.commit(commit(found, output=1).model_copy(update={"tables": written, "table_ids": ids}))
+    return ledger
+
+
+def test_a_sink_that_was_adopted_later_is_read_as_it_was_adopted_until_its_first_row(flow: Flow) -> None:
+    ledger = with_another_sink(flow, "1")
+    assert held(flow) == [[1, 2], [1, 2], [0, 0, 0]]
+    wrote(flow.sink(2), ledger, 3)
+    assert held(flow) == [[1, 2], [1, 2], [0, 0, 0]], "of an epoch that is not committed"
+
+
+def test_a_sink_that_was_taken_over_empty_is_read_as_empty_until_its_first_row(flow: Flow) -> None:
+    with_another_sink(flow, None)
+    assert held(flow) == [[1, 2], [1, 2], []]
 
 
 def test_between_two_rebuilds_the_sinks_are_read_though_their_logs_were_cleaned_up(place: Path) -> None:

@@ -50,7 +50,10 @@ def pinned(ledger: LedgerReader, head: Head, sink: str, address: str) -> DeltaTa
     newest = table.version()
     if head is ledger.head and _is_settled(table, ledger, head, sink):
         return table
-    version = _version(ledger, head, address, _since(ledger, head, sink), newest)
+    since = _since(ledger, head, sink, table)
+    if since == 0 and tables.is_empty(table):  # no epoch has written to it, so older versions have no rows, either
+        return table
+    version = _version(ledger, head, address, since, newest)
     return table if version == newest else _at(address, version, head.epoch)
 
 
@@ -60,15 +63,22 @@ def _is_settled(table: DeltaTable, ledger: LedgerReader, head: Head, sink: str) 
     return recorded is not None and recorded == head.written.get(sink) and head.seal is None
 
 
-def _since(ledger: LedgerReader, head: Head, sink: str) -> int:
-    """The version of the newest write that the ledger names, or one before all writes."""
+def _since(ledger: LedgerReader, head: Head, sink: str, table: DeltaTable) -> int:
+    """The version of the newest write that the ledger names, or one before all writes.
+
+    Of a sink that was adopted, older log entries may be gone. The head does not know the version if the sink was added
+    by a later epoch: the table does.
+    """
     named = head.commits.get(sink)
     if named is None and (head.kept_output or head.rule.rebuild):  # neither begins with a commit to it
         before = (
             row for row in ledger.rows if row.seq <= head.seq and row.kind in ("commit", "abandoned", "backfilled")
         )
         named = newest_named((json.loads(row.body)["tables"] for row in before), sink)
-    return named if named is not None else head.begun_with.adopted.get(sink, 0)
+    if named is not None:
+        return named
+    adopted = tables.adopted_at(table)
+    return head.begun_with.adopted.get(sink, 0 if adopted is None else adopted + 1)
 
 
 def _version(ledger: LedgerReader, head: Head, address: str, since: int, newest: int) -> int:
