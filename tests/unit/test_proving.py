@@ -113,6 +113,10 @@ def test_what_a_rule_cannot_reach_is_left_out() -> None:
     few = whys(replace(GROUND, sinks=1, state=False))
     assert few["sink1.after"] == "the rule has 1 Delta sink"
     assert few["state.before"] == "the rule keeps no state"
+    assert "reset.empty.after" in by_fault(GROUND, "killed")
+    none = whys(replace(GROUND, sinks=0))
+    assert none["reset.empty.after"] == "the rule has no sink whose rows a reset removes"
+    assert "reset.empty.before" not in none
     lost = by_fault(replace(GROUND, qos=0), "killed")
     assert [lost[point].kills for point in LOST_POINTS] == [("intent.after@2", point) for point in LOST_POINTS]
 

@@ -162,6 +162,8 @@ def _case(point: str, fault: Fault, ground: Baseline) -> Case | Skipped:
 def _unreachable(point: str, ground: Baseline) -> str | None:
     if point.startswith("sink") and point not in points_of_sinks(ground.sinks):
         return f"the rule has {counted(ground.sinks, 'Delta sink')}"
+    if point == "reset.empty.after" and not ground.sinks:
+        return "the rule has no sink whose rows a reset removes"
     if point.startswith("state.") and not ground.state:
         return "the rule keeps no state"
     if point in COMPACT_POINTS:
