@@ -40,7 +40,7 @@ def state(
     """
     rule, ledger, head = begun(rules, home.absolute(), name)
     if rule.process is None and not rule.query.stateful:
-        return _no_state(rule, as_json)
+        return _no_state(rule, head.epoch if epoch is None else epoch, as_json)
     from floodmark.cli.shared.paststate import state_at
     from floodmark.ledger.home import Home
     from floodmark.views.contents.statetables import first_rows, state_of
@@ -112,9 +112,9 @@ def begun(folder: Path, root: Path, name: str) -> tuple[Rule, LedgerReader, Head
     return rule, ledger, ledger.head
 
 
-def _no_state(rule: Rule, as_json: bool) -> None:
+def _no_state(rule: Rule, epoch: int, as_json: bool) -> None:
     if as_json:
-        return output.print_json({"rule": rule.rule, "epoch": None, "streams": {}})
+        return output.print_json({"rule": rule.rule, "epoch": epoch, "streams": {}})
     output.say(f"{rule.rule}: its SQL is stateless, so there is no state")
 
 
