@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 from support.flow import HOPPING, OVER, TUMBLING, Flow
 
-from floodmark.connectors.delta.lookups import NO_ROWS, LookupTable
+from floodmark.connectors.delta.lookups import NO_ROWS, NO_TIMES, LookupTable
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.source import DeltaSource
 from floodmark.connectors.planning import checkpoint
@@ -28,6 +28,7 @@ from floodmark.spark.fold.liverows import _of_own
 from floodmark.spark.fold.windowrows import WindowRows
 from floodmark.spark.read.batch import AHEAD, DEAD, FILTERED, FOLDED, KINDS, LATE, NO_TIME, Batch, Limits
 from floodmark.spark.read.digesting import Digesting
+from floodmark.spark.read.lookuprows import first_moment
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.rule.epochs.epoch import EpochFolder
 from floodmark.spark.write.appending import files_for
@@ -120,6 +121,21 @@ def test_versions_of_a_history_are_there_for_each_row_that_the_sql_reads(
     window = WindowSpec(60, 60, 0) if sql is TUMBLING else Flow(tmp_path, sql=sql).rule().query.windows[0]
     batch: Any = SimpleNamespace(earliest=lambda: 30)
     assert fold(tmp_path.resolve(), sql, window).since(batch, {}, Moment(7, before, after, (), 0)) == since
+
+
+@pytest.mark.parametrize(
+    ("folded", "first", "since"), [((0, 0), None, NO_ROWS), ((0, 3), None, NO_TIMES), ((2, 3), 30, 30)]
+)
+def test_rows_without_event_time_are_rows(
+    tmp_path: Path, folded: tuple[int, int], first: int | None, since: int
+) -> None:
+    """Of two streams only the first has an event time. Without NO_TIMES, no version but the newest is read."""
+    flow = Flow(tmp_path.resolve(), sql="SELECT k FROM events UNION ALL SELECT k FROM others")
+    flow.settings["streams"] = {**flow.text()["streams"], "others": {"delta": flow.source}}
+    counts = {name: Counts(read=3, folded=rows) for name, rows in zip(("events", "others"), folded, strict=True)}
+    shape = Shape({"events": EVENTS, "others": EVENTS})
+    batch: Any = SimpleNamespace(rule=flow.rule(), shape=shape, counts=counts, earliest=lambda: first)
+    assert first_moment(batch) == since
 
 
 def test_rows_are_cut_before_the_first_window_that_is_open(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from floodmark.connectors.delta.lookups import NO_ROWS, LookupTable
+from floodmark.connectors.delta.lookups import FOR_EVER, NO_ROWS, NO_TIMES, LookupTable
 from floodmark.connectors.delta.source import first_not_before, starting_version
 from floodmark.connectors.sources.kafka.offsets import Ends
 from floodmark.connectors.sources.kafka.source import KafkaSource
@@ -111,6 +111,8 @@ def test_versions_are_read_back_to_the_event_times_if_rows_meet_them_by_these(ta
     at = (BASE + 11) * 1000
     assert (read(at), read(at + 1)) == ([2, 3, 4, 5], [3, 4, 5]), "a row may be at the end of its version"
     assert read(at, "the SQL compares otherwise") == [0, 1, 2, 3, 4, 5]
+    assert (read(NO_TIMES), read(NO_TIMES, "rows have no event time")) == ([5], [0, 1, 2, 3, 4, 5])
+    assert read(FOR_EVER + 1) == [5]
     DeltaTable(table).create_checkpoint()
     _entry(table, 0).unlink()
     assert (read(at), read(NO_ROWS), read(NO_ROWS, "the SQL compares otherwise")) == ([2, 3, 4, 5], [5], [5])

@@ -29,6 +29,7 @@ ADDED = BEGIN, END = "_valid_from", "_valid_to"  # columns of a table with `hist
 MOST_VERSIONS = 500  # Spark scans each separately, with some tenth of a second of planning
 FOR_EVER = 253_402_300_799_999_999  # the last microsecond of the year 9999
 NO_ROWS = FOR_EVER - 1  # `since` of an epoch without rows: no version matters, and the newest has the columns
+NO_TIMES = FOR_EVER  # of one whose rows have no event time: only tables that rows meet otherwise matter
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class LookupTable:
         undated: why all are needed although there are rows of a known time; empty where they are not. Raises
         HistoryGone if the log does not reach back that far, Refused if there are too many.
         """
+        since = since if since is None else min(since, FOR_EVER)  # Spark knows later times
         since = since if not undated or since == NO_ROWS else None
         begins = self._begins(newest)
         ends = [later for _, later in list(begins.items())[1:]]

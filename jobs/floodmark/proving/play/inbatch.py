@@ -9,7 +9,7 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
-from floodmark.connectors.delta.lookups import pinned_now
+from floodmark.connectors.delta.lookups import NO_TIMES, pinned_now
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.core.lifecycle.zones import earliest_moment, zoned
 from floodmark.core.protocol.records.backfills import Restated
@@ -89,7 +89,7 @@ class _Batch:
         again = " OR ".join(f"({self._recomputed(one, found).holds})" for one in restated if one.is_bounded)
         return found.where(f"NOT ({again})").unionByName(self._results(("dead",)).where(again)) if again else found
 
-    def _since(self) -> int | None:
+    def _since(self) -> int:
         """As in `lookuprows.show`, of all rows that results may be computed from."""
         kind = "timestamp" if zoned(self._rule, self._head) else "timestamp_ntz"
         found = list[int | None]()
@@ -98,7 +98,9 @@ class _Batch:
                 rows = self._folded(place, name, stream, ("dead",))
                 found += [row[0] for row in rows.selectExpr(f"min({micros(stream.event_time.name, kind)})").collect()]
         first = min((one - before_us(self._rule.query.windows) for one in found if one is not None), default=None)
-        return first if kind == "timestamp" or first is None else earliest_moment(first, self._rule.timezone)
+        if first is None:
+            return NO_TIMES
+        return first if kind == "timestamp" else earliest_moment(first, self._rule.timezone)
 
     def _results(self, apart: Collection[str]) -> DataFrame:
         """The final results of rows that are in none of these tables. Late rows count where results are recomputed."""

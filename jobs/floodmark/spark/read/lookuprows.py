@@ -8,7 +8,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
-from floodmark.connectors.delta.lookups import BEGIN, END, NO_ROWS, LookupTable, lookup_tables
+from floodmark.connectors.delta.lookups import BEGIN, END, NO_ROWS, NO_TIMES, LookupTable, lookup_tables
 from floodmark.connectors.planning.versionrows import renamed_as
 from floodmark.core.lifecycle.zones import earliest_moment
 from floodmark.core.protocol.records.rows import Pinned
@@ -23,7 +23,8 @@ from floodmark.spark.session.views import put_view
 def show(session: SparkSession, rule: Rule, pinned: Mapping[str, Pinned], since: Callable[[], int | None]) -> None:
     """Register each lookup table as a view for the SQL. `since`: the moment before which no row or window lies.
 
-    Of None it is unknown; NO_ROWS: there are none. Raises HistoryGone if a version no longer exists.
+    Of None it is unknown; NO_ROWS: there are none; NO_TIMES: none has an event time. Raises HistoryGone if a version
+    no longer exists.
     """
     tables = lookup_tables(rule)
     dated = any(table.lookup.history for table in tables.values())
@@ -45,9 +46,11 @@ def show_columns(session: SparkSession, rule: Rule, pinned: Mapping[str, Pinned]
 
 def first_moment(batch: Batch) -> int | None:
     """`since`, of the rows of a batch alone, and of their windows."""
-    first = batch.earliest() if any(count.folded for count in batch.counts.values()) else None
-    if first is None:
+    if not any(count.folded for count in batch.counts.values()):
         return NO_ROWS
+    first = batch.earliest()
+    if first is None:
+        return NO_TIMES
     return moment_of(batch.rule, batch.shape, first - before_us(batch.rule.query.windows))
 
 
@@ -55,7 +58,9 @@ def moment_of(rule: Rule, shape: Shape, time: int | None) -> int | None:
     """The moment of an event time, before which none of a later one lies; Spark reads those without zone in the
     rule's."""
     kinds = {time_type(rule.streams[name], schema) for name, schema in shape.streams.items()}
-    return time if time in (None, NO_ROWS) or "timestamp_ntz" not in kinds else earliest_moment(time, rule.timezone)
+    if time in (None, NO_ROWS, NO_TIMES) or "timestamp_ntz" not in kinds:
+        return time
+    return earliest_moment(time, rule.timezone)
 
 
 def _at(session: SparkSession, table: LookupTable, version: int) -> DataFrame:
