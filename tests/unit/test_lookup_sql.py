@@ -137,6 +137,14 @@ def test_all_columns_of_a_stream_have_its_event_time(star: str) -> None:
 
 
 AS_OF = "SELECT f.date, a.city FROM flights f LEFT JOIN airports a ON f.k = a.k AND f.date < a._valid_to"
+OPEN, EVER = "a._valid_to IS NULL OR", "coalesce(a._valid_to, current_date())"
+LATER = "JOIN others o ON o.ts = f.date AND"
+UNMATCHED = [
+    AS_OF.replace("AND f.date <", f"WHERE {OPEN} f.date <"),
+    AS_OF.replace("AND f.date < a._valid_to", f"WHERE f.date < {EVER}"),
+    AS_OF.replace("AND f.date <", f"{LATER} ({OPEN} f.date <") + ")",
+    AS_OF.replace("AND f.date < a._valid_to", f"{LATER} o.ts < {EVER}"),
+]  # fmt: skip
 NEAR = "o.ts BETWEEN f.date AND f.date + INTERVAL '5' MINUTES"
 DATED = [
     AS_OF,
@@ -146,6 +154,8 @@ DATED = [
     AS_OF.replace("f.date < a._valid_to", "((a._valid_to > f.date) OR (a._valid_to IS NULL))"),
     AS_OF.replace("f.date < a._valid_to", "f.date < coalesce(a._valid_to, current_date())"),
     AS_OF.replace("AND f.date", "WHERE f.date"),
+    AS_OF.replace("LEFT JOIN", "JOIN").replace("AND f.date <", f"WHERE {OPEN} f.date <"),
+    AS_OF.replace("LEFT JOIN", "JOIN").replace("AND f.date < a._valid_to", f"WHERE f.date < {EVER}"),
     AS_OF.replace("LEFT JOIN", "LEFT SEMI JOIN").replace(", a.city", ""),
     AS_OF.replace("flights f LEFT JOIN airports a", "airports a JOIN flights f"),
     AS_OF.replace("airports a", "(SELECT k, city, _valid_to AS u FROM airports) a").replace("a._valid_to", "a.u"),
@@ -161,6 +171,7 @@ DATED = [
     ),
 ]  # fmt: skip
 OTHERWISE = [
+    *UNMATCHED,
     AS_OF.replace("f.date <", "f.departed <"),
     AS_OF.replace("f.date <", "f.date - INTERVAL '1' HOUR <"),
     AS_OF.replace("f.date <", "f.date >="),
@@ -196,5 +207,7 @@ def test_rows_may_meet_any_version_unless_the_event_time_has_to_be_before_its_en
 def test_the_reason_shows_the_comparison() -> None:
     shifted = undated(AS_OF.replace("f.date <", "f.departed <"), STREAMS, ["airports"])
     assert shifted["airports"].endswith("unchanged event time: f.departed < a._valid_to")
+    for sql in UNMATCHED:
+        assert "a LEFT JOIN finds no match" in undated(sql, STREAMS, ["airports"])["airports"]
     without = AS_OF.replace(" AND f.date < a._valid_to", "")
     assert "no condition" in undated(without, STREAMS, ["airports"])["airports"]

@@ -6,6 +6,7 @@ Versions that ended before all event times of an epoch match none of its rows th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from sqlglot import exp
 
@@ -32,9 +33,9 @@ def undated(sql: str, streams: Mapping[str, str | None], lookups: Collection[str
     found = dict[str, str]()
     for select, columns in columns_read(shape, shape.root(parse(sql, words))):
         for read in (one for one in select.reads if not streams_of(one.source)):
-            ends, conditions = _ends(read.source), list(_conditions(select, read))
-            if not any(_bounds(condition, read, ends, columns) for condition in conditions):
-                found |= dict.fromkeys(lookups_of(read.source), _reason(conditions, ends))
+            reason = _unbounded(_Met(read, _ends(read.source), columns), list(_conditions(select, read)))
+            if reason:
+                found |= dict.fromkeys(lookups_of(read.source), reason)
     return found
 
 
@@ -65,37 +66,62 @@ def _passed_on(item: exp.Expr, read: Read, ends: frozenset[str]) -> Iterator[str
         yield item.alias_or_name.lower()
 
 
-def _conditions(select: Select, read: Read) -> Iterator[exp.Expr]:
+@dataclass(frozen=True)
+class _Condition:
+    """`filled`: whether it also meets rows in which an outer join has filled the relation's columns with NULL."""
+
+    node: exp.Expr
+    filled: bool
+
+
+def _conditions(select: Select, read: Read) -> Iterator[_Condition]:
     """The conditions without which no row of this relation has any effect."""
     hidden = side_of(read.join) in ("semi", "anti")
+    filled = side_of(read.join) == "left" or any(side_of(one.join) in ("right", "full") for one in select.reads)
     for one in select.reads:
         on = one.join.args.get("on") if one.join is not None else None
         if on is not None and (one is read or (not hidden and side_of(one.join) == "inner")):
-            yield from conjuncts(on)
+            yield from (_Condition(each, filled and one is not read) for each in conjuncts(on))
     where = select.node.args.get("where")
     if where is not None and not hidden:
-        yield from conjuncts(where.this)
+        yield from (_Condition(each, filled) for each in conjuncts(where.this))
 
 
-def _bounds(condition: exp.Expr, read: Read, ends: Collection[str], columns: Columns) -> bool:
-    """Whether it holds only for event times, or windows, before the end of the relation's version."""
-    condition = condition.unnest()
-    if isinstance(condition, exp.Or):  # no version has NULL as its end
-        arms = [condition.left.unnest(), condition.right.unnest()]
-        left = [arm for arm in arms if not _is_open(arm, read, ends)]
-        return len(left) == 1 and _bounds(left[0], read, ends, columns)
-    earlier, later = _ordered(condition)
-    if isinstance(later, exp.Anonymous) and later.name.lower() == "coalesce":
-        later = next(iter(later.expressions), None)
-    return earlier is not None and _is_time(earlier, columns) and _is_end(later, read, ends)
+@dataclass(frozen=True)
+class _Met:
+    """A relation of versions, where rows of streams meet it. `columns`: of all relations there."""
+
+    read: Read
+    ends: Collection[str]
+    columns: Columns
+
+    def is_bounded_by(self, condition: exp.Expr, filled: bool) -> bool:
+        """Whether it holds only for event times, or windows, before the end of the relation's version.
+
+        filled: whether it must reject NULL as the end, too. No version has that, but a row without a match has.
+        """
+        condition = condition.unnest()
+        if isinstance(condition, exp.Or) and not filled:
+            arms = [condition.left.unnest(), condition.right.unnest()]
+            left = [arm for arm in arms if not self._is_open(arm)]
+            return len(left) == 1 and self.is_bounded_by(left[0], filled)
+        earlier, later = _ordered(condition)
+        if not filled:
+            later = _unless_null(later)
+        return earlier is not None and _is_time(earlier, self.columns) and self._is_end(later)
+
+    def _is_open(self, arm: exp.Expr) -> bool:
+        return isinstance(arm, exp.Is) and isinstance(arm.expression, exp.Null) and self._is_end(arm.this)
+
+    def _is_end(self, side: exp.Expr | None) -> bool:
+        return side is not None and names_column(side, self.read.alias) and side.name.lower() in self.ends
 
 
-def _is_open(arm: exp.Expr, read: Read, ends: Collection[str]) -> bool:
-    return isinstance(arm, exp.Is) and isinstance(arm.expression, exp.Null) and _is_end(arm.this, read, ends)
-
-
-def _is_end(side: exp.Expr | None, read: Read, ends: Collection[str]) -> bool:
-    return side is not None and names_column(side, read.alias) and side.name.lower() in ends
+def _unless_null(side: exp.Expr | None) -> exp.Expr | None:
+    """What an expression is where that is not NULL."""
+    if isinstance(side, exp.Anonymous) and side.name.lower() == "coalesce":
+        return next(iter(side.expressions), None)
+    return side
 
 
 def _is_time(side: exp.Expr, columns: Columns) -> bool:
@@ -112,10 +138,17 @@ def _ordered(condition: exp.Expr) -> tuple[exp.Expr | None, exp.Expr | None]:
     return (condition.right, condition.left) if isinstance(condition, (exp.GT, exp.GTE)) else (None, None)
 
 
-def _reason(conditions: list[exp.Expr], ends: Collection[str]) -> str:
-    named = [one for one in conditions if any(column.name.lower() in ends for column in one.find_all(exp.Column))]
+def _unbounded(met: _Met, conditions: list[_Condition]) -> str:
+    """Why rows may meet any version; empty if a condition bounds them."""
+    if any(met.is_bounded_by(one.node, one.filled) for one in conditions):
+        return ""
+    named = [one for one in conditions if any(c.name.lower() in met.ends for c in one.node.find_all(exp.Column))]
+    for one in named:
+        if met.is_bounded_by(one.node, filled=False):
+            return f"rows that a LEFT JOIN finds no match for pass its comparison with {END}: {one.node.sql('spark')}"
     if named:
-        return f"the SQL compares {END} with something other than a stream's unchanged event time: " + named[0].sql(
-            "spark"
+        return (
+            f"the SQL compares {END} with something other than a stream's unchanged event time: "
+            f"{named[0].node.sql('spark')}"
         )
     return f"no condition of the SQL's join says that a stream's unchanged event time is before {END}"
