@@ -14,8 +14,14 @@ from deltalake import DeltaTable, write_deltalake
 from support.byhand import begun, commit, intent
 from support.flow import Flow
 
-from floodmark.connectors.delta.lookups import check_same_lookups, pinned_after, pinned_now
-from floodmark.connectors.preflight import check_sources
+from floodmark.connectors.delta.lookups import (
+    check_open_lookups,
+    check_same_lookups,
+    lookup_tables,
+    pinned_after,
+    pinned_now,
+)
+from floodmark.connectors.preflight import check_sources, has_lost_input
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Counts, Lost, Pinned
 from floodmark.errors import HistoryGone
@@ -91,13 +97,35 @@ def test_a_table_that_was_replaced_keeps_its_history(place: Path, kept: bool) ->
     layout = next(action["metaData"] for action in first if "metaData" in action)
     (log / f"{1:020}.json").write_text(json.dumps({"metaData": {**layout, "id": str(uuid4())}}) + "\n")
     assert write(place / "cities").table != head.looked_up["cities"].table
+    table = lookup_tables(flow.rule())["cities"]
     if kept:
         check_same_lookups(flow.rule(), head)
+        table.check(head.looked_up["cities"])
         return
     DeltaTable(place / "cities").create_checkpoint()
     (log / f"{0:020}.json").unlink()
     with pytest.raises(HistoryGone, match="it was recreated or restored"):
         check_same_lookups(flow.rule(), head)
+    with pytest.raises(HistoryGone, match="it was recreated or restored"):
+        table.check(head.looked_up["cities"])
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_an_open_epoch_whose_table_was_made_anew_has_lost_its_input(place: Path, history: bool) -> None:
+    """A rebuild begins again. Without `history`, another epoch can be rolled back."""
+    flow = flow_of(place, TIMED if history else JOINED, history=history)
+    ledger, rule = begun(flow), flow.rule()
+    again = intent(flow, 0, None, 0, Counts(read=1, folded=1)).model_copy(update={"lookups": pinned_now(rule)})
+    ledger.intend(again)
+    write(place / "cities")
+    assert not has_lost_input(rule, flow.place, ledger.begun)
+    check_open_lookups(rule, again)
+    rmtree(place / "cities")
+    write(place / "cities")
+    assert has_lost_input(rule, flow.place, ledger.begun)
+    way = "reset" if history else "abandon"
+    with pytest.raises(HistoryGone, match=f"it was recreated or restored.*`floodmark {way}`"):
+        check_open_lookups(rule, again)
 
 
 def test_without_history_the_next_epoch_reads_the_table_of_the_night(place: Path) -> None:

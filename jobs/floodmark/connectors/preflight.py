@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from floodmark.connectors.columns import check_columns, check_names, differing
-from floodmark.connectors.delta.lookups import LookupTable, check_lookups, check_same_lookups
+from floodmark.connectors.delta.lookups import LookupTable, check_lookups, check_open_lookups, check_same_lookups
 from floodmark.connectors.delta.sink import DeltaSink, check_partitions, delta_sinks, refitted
 from floodmark.connectors.places import check_same_sinks
 from floodmark.connectors.planning.rewrites import check_followed
@@ -241,9 +241,12 @@ def check_sources(rule: Rule, home: Home, head: Head) -> None:
 
 
 def has_lost_input(rule: Rule, home: Home, head: Head) -> bool:
-    """Whether the streams' tables no longer hold what was read, as far as `check_sources` can tell."""
+    """Whether streams' or lookup tables no longer hold what the open epoch reads, as far as their logs tell. `rule`:
+    as its intent has it."""
     try:
         check_sources(rule, home, head)
+        if head.open is not None:
+            check_open_lookups(rule, head.open)
     except HistoryGone:
         return True
     return False

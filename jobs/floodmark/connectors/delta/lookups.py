@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from floodmark.core.protocol.records.head import Head
+    from floodmark.core.protocol.records.rows import Intent
     from floodmark.core.rules.rule import Lookup, Rule
 
 ADDED = BEGIN, END = "_valid_from", "_valid_to"  # columns of a table with `history`
@@ -30,6 +31,7 @@ MOST_VERSIONS = 500  # Spark scans each separately, with some tenth of a second 
 FOR_EVER = 253_402_300_799_999_999  # the last microsecond of the year 9999
 NO_ROWS = FOR_EVER - 1  # `since` of an epoch without rows: no version matters, and the newest has the columns
 NO_TIMES = FOR_EVER  # of one whose rows have no event time: only tables that rows meet otherwise matter
+RESET, ABANDON = "start over with `floodmark reset`", "roll the open epoch back with `floodmark abandon`"
 
 
 @dataclass(frozen=True)
@@ -56,20 +58,24 @@ class LookupTable:
         table = self.table()
         return Pinned(table=tables.table_id(table), version=table.version())
 
-    def check(self, pinned: Pinned, newest: Pinned | None = None) -> None:
-        """Refuse a table other than the one in the epoch's intent, or an older state of it. `newest`: as it is now."""
+    def has(self, pinned: Pinned, newest: Pinned) -> bool:
+        """Whether the log has this version of the same table. CREATE OR REPLACE gives the table a new id, and leaves
+        the log as it is."""
+        if newest.version < pinned.version:
+            return False
+        return newest.table == pinned.table or self._id_of(pinned.version) == pinned.table
+
+    def check(self, pinned: Pinned, newest: Pinned | None = None, way: str = RESET) -> None:
+        """Refuse a table other than the one that epochs have read, or an older state of it. Raises HistoryGone.
+
+        newest: the table as it is now. way: what to do if it cannot be restored.
+        """
         found = newest or self.newest()
-        if found.table != pinned.table or found.version < pinned.version:
+        if not self.has(pinned, found):
             raise self._gone(
                 f"expected version {pinned.version} of the table with id {pinned.table}, found {found.version} of "
-                f"{found.table}: it was recreated or restored. Restore the table, or start over with `floodmark reset`"
+                f"{found.table}: it was recreated or restored. Restore the table, or {way}"
             )
-
-    def check_history(self, read: Pinned, found: Pinned) -> None:
-        """Refuse a table other than the one that epochs have read. CREATE OR REPLACE gives the same one a new id."""
-        replaced = found.table != read.table and found.version > read.version
-        if not (replaced and self._id_of(read.version) == read.table):
-            self.check(read, found)
 
     def _id_of(self, version: int) -> str | None:
         """The table's id in a version; None if its log no longer has that."""
@@ -166,7 +172,16 @@ def check_same_lookups(rule: Rule, head: Head, newest: Mapping[str, Pinned] | No
     for name, table in lookup_tables(rule).items():
         read = head.looked_up.get(name)
         if read is not None and table.lookup.history and not (rule.rebuild or _points_elsewhere(name, rule, head)):
-            table.check_history(read, newest[name] if newest else table.newest())
+            table.check(read, newest[name] if newest else None)
+
+
+def check_open_lookups(rule: Rule, intent: Intent) -> None:
+    """Check that the logs have the versions that the open epoch reads. Raises HistoryGone. `rule`: as of its intent.
+
+    Without `history`, the epoch after an abandoned one reads the new table.
+    """
+    for name, table in lookup_tables(rule).items():
+        table.check(intent.lookups[name], way=RESET if table.lookup.history else ABANDON)
 
 
 def _points_elsewhere(name: str, rule: Rule, head: Head) -> bool:

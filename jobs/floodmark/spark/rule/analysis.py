@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from floodmark.connectors.delta.lookups import pinned_now
+from floodmark.connectors.delta.lookups import check_open_lookups, pinned_now
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Columns, Intent, Pinned
@@ -55,6 +55,8 @@ def analyse(
     frozen = frozen_columns(rule, head, intent)
     if gaining and grows(rule):
         frozen = {name: [*columns, *gained(rule, home, name, columns)] for name, columns in frozen.items()}
+    if intent is not None:
+        check_open_lookups(rule, intent)
     lookuprows.show_columns(session, rule, intent.lookups if intent else lookups or pinned_now(rule))
     try:
         shape = shape_of(session, rule, home, frozen, types or _recorded(head, intent), begins)

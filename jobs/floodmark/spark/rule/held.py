@@ -298,7 +298,7 @@ def _is_deferred(found: Backfill, head: Head) -> bool:
 
 
 def _is_overtaken(head: Head, rule: Rule, home: Home) -> bool:
-    """Whether the open epoch is a rebuild that cannot be finished, because a source was overwritten or recreated."""
+    """Whether the open epoch is a rebuild that cannot be finished, because an input was overwritten or recreated."""
     assert head.open is not None
     text = text_now(head.open.rule, head, rule)
     return text.rebuild and rule.rebuild and has_lost_input(text, home, head)

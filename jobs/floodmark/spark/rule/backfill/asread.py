@@ -14,7 +14,7 @@ from functools import partial, reduce
 
 from pyspark.sql import DataFrame, SparkSession
 
-from floodmark.connectors.delta.lookups import lookup_tables
+from floodmark.connectors.delta.lookups import LookupTable, lookup_tables
 from floodmark.core.lifecycle.backfills import Interval, check_versions, may_have_written
 from floodmark.core.protocol.digests import Digest, combined
 from floodmark.core.protocol.records.backfills import LookedUp
@@ -109,18 +109,19 @@ def _check_known(rule: Rule, epochs: Sequence[SameVersions]) -> None:
     for name, table in lookup_tables(rule).items():
         now = table.newest()
         for one in epochs:
-            _check_same(rule.rule, name, one, now)
+            _check_same(rule.rule, table, one, now)
         for version in {one.lookups[name].version for one in epochs if not table.lookup.history}:
             with _or_now(rule.rule):
                 table.check_readable(version)
 
 
-def _check_same(rule: str, lookup: str, epochs: SameVersions, now: Pinned) -> None:
+def _check_same(rule: str, table: LookupTable, epochs: SameVersions, now: Pinned) -> None:
     """Raise Refused if the epochs did not read the lookup table, or read another one under its name."""
-    found, which = epochs.lookups.get(lookup), f"epochs {epochs.first} to {epochs.upto}"
+    lookup, which = table.name, f"epochs {epochs.first} to {epochs.upto}"
+    found = epochs.lookups.get(lookup)
     if found is None:
         raise Refused(f"rule {rule}: {which} did not read lookup {lookup}: name an interval after them, {NOW}")
-    if found.table != now.table:
+    if found.table != now.table and not table.has(found, now):  # an older copy of it is refused when it is read
         raise Refused(
             f"rule {rule}: {which} have read lookup {lookup} in the table with id {found.table}, found that with id "
             f"{now.table}: it was recreated, or the rule's file names another one. Restore the table, {NOW}"
