@@ -6,17 +6,20 @@ import logging
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from support.flow import Flow
 from support.lives import SCHEMA, lived
 
 from floodmark.connectors.ports.sink import Status
+from floodmark.connectors.preflight import check_without_jvm
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.delta import tables
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.write import sealing
-from floodmark.spark.write.sealing import is_own, sites_to_seal
+from floodmark.spark.write.sealing import is_own, seal, sites_to_seal
 from floodmark.spark.write.sites import Site
 
 
@@ -77,4 +80,37 @@ def test_a_sink_that_the_file_no_longer_has_may_be_out_of_reach(
         sealed(flow, ledger, *every)
     with caplog.at_level(logging.WARNING):
         assert sealed(flow, ledger, *(name for name in every if name != lost)) == [n for n in every if n != lost]
-    assert f"{lost}: the rule's file no longer has this sink, and it cannot be read now" in caplog.text
+    assert f"{lost}: the rule's file no longer has this sink, and it cannot be read or written now" in caplog.text
+
+
+class _ReadOnly:
+    """In place of Spark's session, over a store that refuses each write."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise PySparkException("Access Denied")
+
+
+def test_a_sink_that_the_file_no_longer_has_may_refuse_the_seal(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    flow = Flow(place)
+    ledger = lived(flow)
+    every, kept = ledger.begun.table_ids, f"sink/{flow.sink(1)}"
+    one = next(site for site in sites_to_seal(ledger.begun, flow.place, ledger.id, every) if site.name == kept)
+    with pytest.raises(PySparkException):
+        seal(_ReadOnly(), one, every)  # type: ignore[arg-type]
+    with caplog.at_level(logging.WARNING):
+        seal(_ReadOnly(), one, [name for name in every if name != kept])  # type: ignore[arg-type]
+    assert f"{kept}: the rule's file no longer has this sink, and it cannot be" in caplog.text
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_reset_begins_although_the_folder_of_a_removed_sink_cannot_be_asked(place: Path, removed: bool) -> None:
+    """The operating system answers for a link to a name that is too long as for a mount that is gone: with an error."""
+    flow = Flow(place)
+    lived(flow)
+    rmtree(flow.sink(1))
+    Path(flow.sink(1)).symlink_to("x" * 300)
+    flow.sinks = 1 if removed else 2
+    if removed:
+        return check_without_jvm(flow.rule(), flow.home)
+    with pytest.raises(OSError, match="File name too long"):
+        check_without_jvm(flow.rule(), flow.home)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from floodmark.connectors.columns import check_columns, check_names, differing
@@ -33,6 +34,7 @@ from floodmark.ledger.home import Home, check_home, check_not_lost
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.ledger.renaming import check_not_renamed
 
+_LOG = logging.getLogger(__name__)
 LOOKS = 8  # at a log that another start repairs, too: each takes one file away at a time
 
 
@@ -50,8 +52,9 @@ def check_without_jvm(rule: Rule, root: Path) -> None:
         check_not_renamed(home)
         check_not_lost(home)
     if ledger is not None and ledger.head is not None and holder_pid(home.lock) is None:
-        restore_logs(home, ledger.id, ledger.head)
-        repair_sinks(ledger.id, ledger.head)
+        remain = {*delta_sinks(rule), *map(location, delta_sinks(rule))}
+        restore_logs(home, ledger.id, ledger.head, remain)
+        repair_sinks(ledger.id, ledger.head, remain)
     check_tables(rule, home, ledger.id if ledger else None)
     if ledger is None or ledger.head is None:
         check_sql_columns(rule, home)
@@ -125,23 +128,43 @@ def check_outside_home(rule: Rule, root: Path) -> None:
             )
 
 
-def restore_logs(home: Home, ledger: str, head: Head) -> None:
-    """Put back log entries of sinks that an upkeep which was killed has left out, if nobody works on them by now."""
-    held = [root for root in map(Path, places_of(head).values()) if is_held(root)]
+def restore_logs(home: Home, ledger: str, head: Head, remain: Collection[str] | None = None) -> None:
+    """Put back log entries of sinks that an upkeep which was killed has left out, if nobody works on them by now.
+
+    remain: the addresses of the sinks that the rule's file still has (None: all). Others may be out of reach.
+    """
+    held = []
+    for address in places_of(head).values():
+        with _or_out_of_reach(address, remain):
+            if is_held(Path(address)):
+                held.append(address)
     if held:
         with suppress(Busy), locking.held(home.lock, "restore-logs"):
-            for root in held:
-                tables.restore_own_log(root, ledger, must_go=False)
+            for address in held:
+                with _or_out_of_reach(address, remain):
+                    tables.restore_own_log(Path(address), ledger, must_go=False)
 
 
-def repair_sinks(ledger: str, head: Head) -> None:
+def repair_sinks(ledger: str, head: Head, remain: Collection[str] | None = None) -> None:
     """Remove remains of lost commits from the sinks' logs, except after a reset that kept the sinks' rows: then older
-    rows of the ledger name commits, too."""
+    rows of the ledger name commits, too. `remain`: as for `restore_logs`."""
     app = app_id(ledger, head.generation, head.token, "")
     named = {address: name for name, address in places_of(head).items()}
     added = delta_sinks(Rule.from_json(head.open.rule)) if head.open else []  # no commit row names these yet
     for address in dict.fromkeys([*named, *added]) if not head.kept_output else ():
-        _repair(address, head.commits.get(named.get(address, ""), 0), app)
+        with _or_out_of_reach(address, remain):
+            _repair(address, head.commits.get(named.get(address, ""), 0), app)
+
+
+@contextmanager
+def _or_out_of_reach(address: str, remain: Collection[str] | None) -> Iterator[None]:
+    """Pass over a sink that the rule's file no longer has, if its folder cannot be read now. A reset leaves it, too."""
+    try:
+        yield
+    except OSError as fault:
+        if remain is None or address in remain:
+            raise
+        _LOG.info("%s", about_sink(address, f"the rule's file no longer has it, and it cannot be read now: {fault}"))
 
 
 def _repair(address: str, named: int, app: str) -> None:

@@ -46,9 +46,9 @@ from floodmark.spark.rule import landing
 from floodmark.spark.session.parallel import side_by_side
 from floodmark.spark.write import tablesink
 from floodmark.spark.write.outboxes import writable
-from floodmark.spark.write.sealing import opens, sites_to_seal
+from floodmark.spark.write.sealing import opens, seal, sites_to_seal
 from floodmark.spark.write.sinkframes import schema_of
-from floodmark.spark.write.sites import Site, empty, seal
+from floodmark.spark.write.sites import Site, empty
 from floodmark.spark.write.tablesink import TableSink
 
 REBUILD = "rebuild"  # why a generation ends if each run starts a new one
@@ -323,8 +323,8 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
     if change.keep_output:
         check_partitions(plan.rule)
     reach(name, "reset.tables.before")
-    old = sites_to_seal(head, home, ledger.id, {name_at(head, address) for address in plan.sinks})
-    side_by_side(partial(seal, session, site) for site in old)
+    remain = {name_at(head, address) for address in plan.sinks}
+    side_by_side(partial(seal, session, site, remain) for site in sites_to_seal(head, home, ledger.id, remain))
     landing.prepare(session, plan.rule, home, ledger.id)
     found = make_tables(session, plan, home, ledger.id, change.successor, change.token, head)
     reach(name, "reset.tables.after")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 
 from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from floodmark.connectors.ports.registry import place_of
 from floodmark.connectors.ports.sink import Status, Writer
@@ -17,6 +21,7 @@ from floodmark.errors import FloodmarkError, TableBroken
 from floodmark.ledger.delta.damage import log_faults
 from floodmark.ledger.dropping import address_of
 from floodmark.ledger.home import Home
+from floodmark.spark.write import sites
 from floodmark.spark.write.outboxes import writable
 from floodmark.spark.write.sites import Site
 
@@ -63,17 +68,31 @@ def _writable_sites(head: Head, home: Home, ledger: str) -> list[Site]:
 
 
 def _gets_a_seal(site: Site, head: Head, ledger: str, remain: Collection[str]) -> bool:
+    found = False
+    with _or_left(site, remain):
+        found = can_be_sealed(site, head, ledger)
+    return found
+
+
+def seal(session: SparkSession, site: Site, remain: Collection[str]) -> None:
+    """Seal one of the `sites_to_seal`. `remain`: as there; a store may be readable, and refuse to be written."""
+    with _or_left(site, remain):
+        sites.seal(session, site)
+
+
+@contextmanager
+def _or_left(site: Site, remain: Collection[str]) -> Iterator[None]:
+    """Leave a sink as it is, with a warning, if it cannot be used and the rule's file no longer has it."""
     try:
-        return can_be_sealed(site, head, ledger)
-    except (FloodmarkError, OSError, DeltaError) as fault:
+        yield
+    except (FloodmarkError, OSError, DeltaError, PySparkException, Py4JJavaError) as fault:
         if site.role != "sink" or site.name in remain:
             raise
         _LOG.warning(
-            "%s: the rule's file no longer has this sink, and it cannot be read now, so the reset leaves it as it is. "
-            "If it comes back into the rule with old rows, a run refuses it. %s",
+            "%s: the rule's file no longer has this sink, and it cannot be read or written now, so the reset leaves it "
+            "as it is. If it comes back into the rule with old rows, a run refuses it. %s",
             site.name, fault,
         )  # fmt: skip
-        return False
 
 
 def can_be_sealed(site: Site, head: Head, ledger: str) -> bool:
