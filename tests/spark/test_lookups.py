@@ -287,6 +287,7 @@ def test_times_without_a_zone_are_joined_as_of_those_of_the_rule(spark: SparkSes
 
 @pytest.mark.parametrize("function", ["window(at, '1 minute')", "session_window(at, '1 minute')"])
 def test_windows_begin_where_the_log_of_a_history_is_cut_off(spark: SparkSession, place: Path, function: str) -> None:
+    """Their rows do, and the SQL compares those: the first window may begin before."""
     join = "JOIN cities c ON e.k = c.k AND at >= c._valid_from AND at < c._valid_to"
     sql = f"SELECT {function}.start AS start, city, count(*) AS n FROM events e {join} GROUP BY {function}, city"
     flow = _flow(place, sql, history=True)
@@ -295,12 +296,10 @@ def test_windows_begin_where_the_log_of_a_history_is_cut_off(spark: SparkSession
         DeltaTable(flow.settings["lookups"]["cities"]["delta"]).create_checkpoint()
     newest = _stamps(flow)[-1]
     _cut(flow, 2)
-    for hours in (1, 2):
-        flow.arrive(
-            [{"at": newest + timedelta(hours=hours, seconds=by), "k": "a", "v": 1.0, "n": 0} for by in (0, 300)]
-        )
+    for micros in ((1,), (2, 3_600_000_000)):
+        flow.arrive([{"at": newest + timedelta(microseconds=by), "k": "a", "v": 1.0, "n": 0} for by in micros])
         run(spark, flow)
-    assert [row for (row,) in _values(flow, "city")] == ["Athens"] * 3
+    assert _values(flow, "city", "n") == [("Athens", 2)]
 
 
 def _cut(flow: Flow, first: int) -> None:
@@ -320,7 +319,7 @@ def test_a_history_that_is_cut_off_is_not_guessed_at(spark: SparkSession, place:
     for version in (0, 1):
         (place / "lake" / "cities" / "_delta_log" / f"{version:020}.json").unlink()
     flow.arrive([{"at": second, "k": "a", "v": 1.0, "n": 0}])
-    with pytest.raises(HistoryGone, match="lookup cities: expected the table's log back to the rows' event times"):
+    with pytest.raises(HistoryGone, match=r"lookup cities: expected the table's log back to .*, the rows' event times"):
         run(spark, flow)
 
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 from support.flow import HOPPING, OVER, TUMBLING, Flow
 
-from floodmark.connectors.delta.lookups import NO_ROWS, NO_TIMES, LookupTable
+from floodmark.connectors.delta.lookups import NO_TIMES, LookupTable
 from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.source import DeltaSource
 from floodmark.connectors.planning import checkpoint
@@ -28,7 +28,7 @@ from floodmark.spark.fold.liverows import _of_own
 from floodmark.spark.fold.windowrows import WindowRows
 from floodmark.spark.read.batch import AHEAD, DEAD, FILTERED, FOLDED, KINDS, LATE, NO_TIME, Batch, Limits
 from floodmark.spark.read.digesting import Digesting
-from floodmark.spark.read.lookuprows import first_moment
+from floodmark.spark.read.lookuprows import NONE, First, first_moments
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.rule.epochs.epoch import EpochFolder
 from floodmark.spark.write.appending import files_for
@@ -103,31 +103,40 @@ def test_the_row_at_the_bound_is_kept_and_stays_when_state_is_rewritten(
         assert folding._needs_any(batch, "events", at) is keeps
 
 
+@pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize(
-    ("sql", "before", "after", "since"),
+    ("sql", "before", "after", "first", "known", "found"),
     [
-        (TUMBLING, 100, 100, NO_ROWS),
-        (TUMBLING, 100, 119, NO_ROWS),
-        (TUMBLING, 100, 120, 60),
-        (TUMBLING, None, 120, 30 - 60),
-        (SESSIONS, 100, 100, 30),
-        (SESSIONS, None, None, 30),
+        (TUMBLING, 100, 100, 30, NONE, NONE),
+        (TUMBLING, 100, 119, 30, NONE, NONE),
+        (TUMBLING, 100, 120, 30, First(60, 60), First(60, 60)),
+        (TUMBLING, 100, 120, 70, First(60, 60), First(70, 60)),
+        (TUMBLING, None, 120, 30, First(30, 0), First(30, 0)),
+        (HOPPING, None, 120, 90, First(90, 40), First(90, 40)),
+        (HOPPING, 110, 120, 90, First(60, 60), First(90, 60)),
+        (SESSIONS, 100, 100, 30, First(30, 30), First(30, 30)),
+        (SESSIONS, None, None, 30, First(30, 30), First(30, 30)),
+        (SESSIONS, None, None, None, NONE, NONE),
     ],
 )
 def test_versions_of_a_history_are_there_for_each_row_that_the_sql_reads(
-    tmp_path: Path, sql: str, before: int | None, after: int | None, since: int
-) -> None:
+    tmp_path: Path, sql: str, before: int | None, after: int | None, first: int | None, known: First, found: First,
+    exact: bool,
+) -> None:  # fmt: skip
     """Also where no result is due: compaction asks the SQL over all state which sessions are open."""
-    window = WindowSpec(60, 60, 0) if sql is TUMBLING else Flow(tmp_path, sql=sql).rule().query.windows[0]
-    batch: Any = SimpleNamespace(earliest=lambda: 30)
-    assert fold(tmp_path.resolve(), sql, window).since(batch, {}, Moment(7, before, after, (), 0)) == since
+    windows = {TUMBLING: WindowSpec(60, 60, 0), HOPPING: WindowSpec(60, 20, 0)}
+    window = windows.get(sql) or Flow(tmp_path, sql=sql).rule().query.windows[0]
+    batch: Any = SimpleNamespace(earliest=lambda: first)
+    told = fold(tmp_path.resolve(), sql, window).since(batch, {}, Moment(7, before, after, (), 0), exact)
+    assert told == (found if exact else known)
 
 
 @pytest.mark.parametrize(
-    ("folded", "first", "since"), [((0, 0), None, NO_ROWS), ((0, 3), None, NO_TIMES), ((2, 3), 30, 30)]
+    ("folded", "first", "since"),
+    [((0, 0), None, NONE), ((0, 3), None, First(NO_TIMES, NO_TIMES)), ((2, 3), 30, First(30, 30))],
 )
 def test_rows_without_event_time_are_rows(
-    tmp_path: Path, folded: tuple[int, int], first: int | None, since: int
+    tmp_path: Path, folded: tuple[int, int], first: int | None, since: First
 ) -> None:
     """Of two streams only the first has an event time. Without NO_TIMES, no version but the newest is read."""
     flow = Flow(tmp_path.resolve(), sql="SELECT k FROM events UNION ALL SELECT k FROM others")
@@ -135,7 +144,7 @@ def test_rows_without_event_time_are_rows(
     counts = {name: Counts(read=3, folded=rows) for name, rows in zip(("events", "others"), folded, strict=True)}
     shape = Shape({"events": EVENTS, "others": EVENTS})
     batch: Any = SimpleNamespace(rule=flow.rule(), shape=shape, counts=counts, earliest=lambda: first)
-    assert first_moment(batch) == since
+    assert first_moments(batch) == since
 
 
 def test_rows_are_cut_before_the_first_window_that_is_open(tmp_path: Path) -> None:

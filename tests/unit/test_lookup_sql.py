@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from floodmark.core.sql import Query, analyse
-from floodmark.core.sql.asof import undated
+from floodmark.core.sql.asof import by_start, first_start, undated
+from floodmark.core.sql.windows import RowSpec, WindowSpec
 from floodmark.errors import SqlAt
 
 STREAMS = {"flights": "date", "others": "ts"}
@@ -202,6 +203,40 @@ def test_rows_meet_no_version_that_ended_before_their_event_times(sql: str) -> N
 @pytest.mark.parametrize("sql", OTHERWISE)
 def test_rows_may_meet_any_version_unless_the_event_time_has_to_be_before_its_end(sql: str) -> None:
     assert list(undated(sql, STREAMS, ["airports"])) == ["airports"]
+
+
+HOURS = "(SELECT k, window.start AS date, window.end AS stop FROM flights GROUP BY window(date, '1 hour'), k) f"
+
+DAYS = HOURS.replace("1 hour", "1 day")
+ENDS = AS_OF.replace("flights f", HOURS).replace("f.date <", "f.stop <")
+
+
+@pytest.mark.parametrize(
+    ("sql", "starts"),
+    [
+        (AS_OF, False),
+        (
+            AS_OF.replace("f.date, a.city", "window.start AS s, count(*) AS n") + " GROUP BY window(date, '1 hour')",
+            False,
+        ),
+        (AS_OF.replace("flights f", HOURS), True),
+        (ENDS, False),
+        (AS_OF.replace("flights f", HOURS).replace("f.date <", "f.stop < a._valid_to AND f.date <"), False),
+        (f"{ENDS} UNION ALL {AS_OF.replace('flights f', HOURS)}", True),
+        (AS_OF.replace("flights f", f"(SELECT * FROM {HOURS} UNION ALL SELECT * FROM {DAYS}) f"), True),
+    ],
+)
+def test_rows_meet_versions_by_the_start_of_their_window_only_where_the_sql_compares_it(sql: str, starts: bool) -> None:
+    """Only there are versions needed from before the rows' own event times."""
+    assert by_start(sql, STREAMS, ["airports"]) == ({"airports"} if starts else set())
+    assert undated(sql, STREAMS, ["airports"]) == {}
+
+
+def test_the_first_start_of_a_window_of_rows_from_a_time_on() -> None:
+    assert [first_start([WindowSpec(60, 60, 0)], at) for at in (59, 60, 61)] == [0, 60, 60]
+    assert [first_start([WindowSpec(60, 20, 5)], at) for at in (84, 85, 86)] == [25, 45, 45]
+    assert first_start([WindowSpec(60, 60, 0), WindowSpec(90, 90, 0)], 100) == 60
+    assert first_start([RowSpec(60, 1)], 100) == 100
 
 
 def test_the_reason_shows_the_comparison() -> None:

@@ -22,6 +22,7 @@ from floodmark.core.committimes import committed, in_commit_from
 from floodmark.core.rules.model import Lookup, StartAt
 from floodmark.errors import HistoryGone, NotThereYet, TableBroken
 from floodmark.ledger.delta.committimes import commit_times
+from floodmark.spark.read.lookuprows import First, _spans
 
 BASE = 2_000_000_000_000  # milliseconds; the commits' own times are long before it or are not there
 
@@ -118,8 +119,28 @@ def test_versions_are_read_back_to_the_event_times_if_rows_meet_them_by_these(ta
     assert (read(at), read(NO_ROWS), read(NO_ROWS, "the SQL compares otherwise")) == ([2, 3, 4, 5], [5], [5])
     with pytest.raises(HistoryGone, match=r"to version 0, because the SQL.*; found it from version 1.*Write EVENT"):
         read(at, "the SQL compares otherwise")
-    with pytest.raises(HistoryGone, match=r"back to the rows' event times; found it from version 1.*Exclude"):
+    with pytest.raises(
+        HistoryGone, match=r"back to 2033-05-18T03:33:19.999999Z, the rows'.*; found it from version 1.*Exclude"
+    ):
         read(BASE * 1000 - 1)
+
+
+def test_rows_are_asked_for_their_first_moment_only_where_the_log_is_cut_off(table: Path) -> None:
+    lookup = LookupTable("cities", Lookup(kind="delta", address=str(table), history=True))
+    begins, asked = [(BASE + after) * 1000 for after in (0, 1, 10, 11, 20, 21)], list[bool]()
+
+    def since(exact: bool) -> First:
+        asked.append(exact)
+        return First(begins[4], begins[2]) if exact else First(begins[1], begins[0])
+
+    def read(by_start: bool) -> list[int]:
+        return [one.version for one in _spans(lookup, 5, since, by_start, "")]
+
+    assert (read(False), read(True), asked) == ([0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5], [False, False])
+    DeltaTable(table).create_checkpoint()
+    for version in (0, 1):
+        _entry(table, version).unlink()
+    assert (read(False), read(True), asked[2:]) == ([3, 4, 5], [2, 3, 4, 5], [False, True] * 2)
 
 
 def test_checkpoints_and_compacted_entries_are_no_commits(table: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
@@ -11,6 +10,7 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.connectors.columns import refuse_window_column
 from floodmark.connectors.delta.opening import open_existing
+from floodmark.core.lifecycle.zones import far_text
 from floodmark.core.protocol.records.rows import Pinned
 from floodmark.core.text.addresses import location
 from floodmark.core.text.tablenames import about
@@ -134,15 +134,16 @@ class LookupTable:
     def _check_reach(self, oldest: int, begin: int, since: int | None, undated: str) -> None:
         if oldest == 0 or (since is not None and since >= begin):
             return
-        shown = datetime.fromtimestamp(begin / 1_000_000, UTC).isoformat()
-        wanted, way = "to the rows' event times", "Exclude older rows with the stream's `where`"
+        wanted, way = "to version 0", "Exclude older rows with the stream's `where`"
+        if since is not None:
+            wanted = f"to {far_text(since)}Z, the rows' event times or their windows' starts"
         if undated:
-            wanted = f"to version 0, because {undated}"
+            wanted += f", because {undated}"
             way = f"Write EVENT_TIME < {END} in the join, with the name of the event time (with state, reset then)"
         raise HistoryGone(
             f"lookup {self.name}: expected the table's log back {wanted}; found it from version {oldest} on, of "
-            f"{shown}: earlier content is not known. {way}, or join by columns of the table that say when a row is "
-            "valid"
+            f"{far_text(begin)}Z: earlier content is not known. {way}, or join by columns of the table that say when a "
+            "row is valid"
         )
 
 

@@ -13,7 +13,7 @@ from sqlglot import exp
 from floodmark.core.sql.forms.joins import conjuncts, side_of
 from floodmark.core.sql.forms.relations import columns_read
 from floodmark.core.sql.forms.window import lookups_of, streams_of
-from floodmark.core.sql.tree.columns import Columns, Part, Start, Time, meaning_of, names_column
+from floodmark.core.sql.tree.columns import Columns, Meaning, Part, Start, Time, meaning_of, names_column
 from floodmark.core.sql.tree.parse import parse
 from floodmark.core.sql.tree.shape import Lookup, Read, Select, Shape, Source
 from floodmark.core.sql.windows import Spec, grids
@@ -28,20 +28,39 @@ def undated(sql: str, streams: Mapping[str, str | None], lookups: Collection[str
     `streams`, `lookups`: as for `analyse`. A table is not among them if wherever rows meet it, an event time of a
     stream, unchanged, or the start or end of its window, has to be before `_valid_to`.
     """
-    words = words_of(sql)
-    shape = Shape(sql, words, streams, lookups, True)
     found = dict[str, str]()
-    for select, columns in columns_read(shape, shape.root(parse(sql, words))):
-        for read in (one for one in select.reads if not streams_of(one.source)):
-            reason = _unbounded(_Met(read, _ends(read.source), columns), list(_conditions(select, read)))
-            if reason:
-                found |= dict.fromkeys(lookups_of(read.source), reason)
+    for met, conditions in _met(sql, streams, lookups):
+        reason = _unbounded(met, conditions)
+        if reason:
+            found |= dict.fromkeys(lookups_of(met.read.source), reason)
     return found
 
 
-def before_us(windows: Iterable[Spec]) -> int:
-    """How far before the first of their rows windows may start, in microseconds."""
-    return max((grid.size_us for grid in grids(windows)), default=0)
+def by_start(sql: str, streams: Mapping[str, str | None], lookups: Collection[str]) -> frozenset[str]:
+    """The lookup tables whose versions rows may meet by the start of their window, which may lie before all rows."""
+    return frozenset().union(
+        *(
+            lookups_of(met.read.source)
+            for met, conditions in _met(sql, streams, lookups)
+            if not any(_lies_in_window(met.bound_in(one.node, one.filled)) for one in conditions)
+        )
+    )
+
+
+def first_start(windows: Iterable[Spec], first: int) -> int:
+    """The first start that windows of rows from an event time on may have, or that time, in microseconds."""
+    return min([first, *(grid.start_from(first - grid.size_us + 1) for grid in grids(windows))])
+
+
+def _met(
+    sql: str, streams: Mapping[str, str | None], lookups: Collection[str]
+) -> Iterator[tuple[_Met, list[_Condition]]]:
+    """Each relation of versions in the SQL, with the conditions on it."""
+    words = words_of(sql)
+    shape = Shape(sql, words, streams, lookups, True)
+    for select, columns in columns_read(shape, shape.root(parse(sql, words))):
+        for read in (one for one in select.reads if not streams_of(one.source)):
+            yield _Met(read, _ends(read.source), columns), list(_conditions(select, read))
 
 
 def _ends(source: Source) -> frozenset[str]:
@@ -95,20 +114,22 @@ class _Met:
     ends: Collection[str]
     columns: Columns
 
-    def is_bounded_by(self, condition: exp.Expr, filled: bool) -> bool:
-        """Whether it holds only for event times, or windows, before the end of the relation's version.
+    def bound_in(self, condition: exp.Expr, filled: bool) -> Meaning:
+        """The time that has to be before the end of the relation's version, of a row or its window; None without one.
 
-        filled: whether it must reject NULL as the end, too. No version has that, but a row without a match has.
+        filled: whether the condition must reject NULL as the end, too. No version has that, but a row without a match
+        has.
         """
         condition = condition.unnest()
         if isinstance(condition, exp.Or) and not filled:
             arms = [condition.left.unnest(), condition.right.unnest()]
             left = [arm for arm in arms if not self._is_open(arm)]
-            return len(left) == 1 and self.is_bounded_by(left[0], filled)
+            return self.bound_in(left[0], filled) if len(left) == 1 else None
         earlier, later = _ordered(condition)
-        if not filled:
-            later = _unless_null(later)
-        return earlier is not None and _is_time(earlier, self.columns) and self._is_end(later)
+        if earlier is None or not self._is_end(later if filled else _unless_null(later)):
+            return None
+        meaning = meaning_of(earlier, self.columns)
+        return meaning if _is_time(meaning) else None
 
     def _is_open(self, arm: exp.Expr) -> bool:
         return isinstance(arm, exp.Is) and isinstance(arm.expression, exp.Null) and self._is_end(arm.this)
@@ -124,9 +145,13 @@ def _unless_null(side: exp.Expr | None) -> exp.Expr | None:
     return side
 
 
-def _is_time(side: exp.Expr, columns: Columns) -> bool:
-    meaning = meaning_of(side, columns)
+def _is_time(meaning: Meaning) -> bool:
     return isinstance(meaning, (Time, Start)) or (isinstance(meaning, Part) and meaning.name in ("start", "end"))
+
+
+def _lies_in_window(meaning: Meaning) -> bool:
+    """Whether it is a time that is not before the first row of its window."""
+    return isinstance(meaning, Time) or (isinstance(meaning, Part) and meaning.name == "end")
 
 
 def _ordered(condition: exp.Expr) -> tuple[exp.Expr | None, exp.Expr | None]:
@@ -140,11 +165,11 @@ def _ordered(condition: exp.Expr) -> tuple[exp.Expr | None, exp.Expr | None]:
 
 def _unbounded(met: _Met, conditions: list[_Condition]) -> str:
     """Why rows may meet any version; empty if a condition bounds them."""
-    if any(met.is_bounded_by(one.node, one.filled) for one in conditions):
+    if any(met.bound_in(one.node, one.filled) for one in conditions):
         return ""
     named = [one for one in conditions if any(c.name.lower() in met.ends for c in one.node.find_all(exp.Column))]
     for one in named:
-        if met.is_bounded_by(one.node, filled=False):
+        if met.bound_in(one.node, filled=False):
             return f"rows that a LEFT JOIN finds no match for pass its comparison with {END}: {one.node.sql('spark')}"
     if named:
         return (

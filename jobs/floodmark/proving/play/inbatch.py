@@ -17,7 +17,7 @@ from floodmark.core.protocol.records.following import head_at
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.rule import Expectation, Rule, Sink, Stream
 from floodmark.core.rules.sinks.sinkcolumns import QUARANTINE_COLUMNS
-from floodmark.core.sql.asof import before_us
+from floodmark.core.sql.asof import first_start
 from floodmark.core.sql.timecolumn import time_column_of
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.ledger.delta.datafiles import added_paths
@@ -81,7 +81,7 @@ class _Batch:
         self._lost = [lost for lost in head.lost if lost != epoch]
 
     def results(self) -> DataFrame:
-        lookuprows.show(self._session, self._rule, pinned_now(self._rule), self._since)
+        lookuprows.show(self._session, self._rule, pinned_now(self._rule), lambda _: self._first())
         restated = self._head.backfills.values()
         if any(one.whole for one in restated):
             return self._results(apart=("dead",))
@@ -89,18 +89,19 @@ class _Batch:
         again = " OR ".join(f"({self._recomputed(one, found).holds})" for one in restated if one.is_bounded)
         return found.where(f"NOT ({again})").unionByName(self._results(("dead",)).where(again)) if again else found
 
-    def _since(self) -> int:
-        """As in `lookuprows.show`, of all rows that results may be computed from."""
+    def _first(self) -> lookuprows.First:
+        """The first moments of all rows that results may be computed from."""
         kind = "timestamp" if zoned(self._rule, self._head) else "timestamp_ntz"
         found = list[int | None]()
         for place, (name, stream) in enumerate(self._rule.streams.items()):
             if stream.event_time is not None:
                 rows = self._folded(place, name, stream, ("dead",))
                 found += [row[0] for row in rows.selectExpr(f"min({micros(stream.event_time.name, kind)})").collect()]
-        first = min((one - before_us(self._rule.query.windows) for one in found if one is not None), default=None)
-        if first is None:
-            return NO_TIMES
-        return first if kind == "timestamp" else earliest_moment(first, self._rule.timezone)
+        row = min((one for one in found if one is not None), default=NO_TIMES)
+        start = first_start(self._rule.query.windows, row)
+        if kind == "timestamp" or row == NO_TIMES:
+            return lookuprows.First(row, start)
+        return lookuprows.First(*(earliest_moment(one, self._rule.timezone) for one in (row, start)))
 
     def _results(self, apart: Collection[str]) -> DataFrame:
         """The final results of rows that are in none of these tables. Late rows count where results are recomputed."""

@@ -15,7 +15,7 @@ from floodmark.core.sql.state.partials import Aggregated
 from floodmark.core.sql.words.clock import at_clock
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.spark.read.batch import Batch
-from floodmark.spark.read.lookuprows import first_moment
+from floodmark.spark.read.lookuprows import First, first_moments
 from floodmark.spark.read.shape import Shape, instant, time_type
 from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import without_rows
@@ -122,9 +122,9 @@ class Fold(ABC):
         """Event time in microseconds before which no state row is needed at `watermark`; None: time does not decide."""
         return None
 
-    def since(self, batch: Batch, state: Mapping[str, StateReader], at: Moment) -> int | None:
-        """The moment before which no event time lies of a row that the SQL reads, as in `lookuprows.show`."""
-        return first_moment(batch)
+    def since(self, batch: Batch, state: Mapping[str, StateReader], at: Moment, exact: bool) -> First:
+        """The first moments of the rows that the SQL reads, for `lookuprows.show`. `exact`: as found in the rows."""
+        return first_moments(batch)
 
     def instant(self, at: int) -> str:
         """SQL for a time in microseconds, in the type of this rule's event times."""

@@ -11,16 +11,15 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 
-from floodmark.connectors.delta.lookups import NO_ROWS
 from floodmark.core.rules.rule import Rule
-from floodmark.core.sql.asof import before_us
+from floodmark.core.sql.asof import first_start
 from floodmark.core.sql.windows import Spec, needed_from
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.spark.fold.fold import Fold, Folded, Moment, StateReader
 from floodmark.spark.fold.fullness import refuse_full
 from floodmark.spark.fold.liverows import live_rows
 from floodmark.spark.read.batch import Batch
-from floodmark.spark.read.lookuprows import moment_of
+from floodmark.spark.read.lookuprows import NONE, First, moments_of
 from floodmark.spark.read.shape import Shape, micros, time_type
 from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.views import put_view
@@ -73,7 +72,7 @@ class WindowRows(Fold):
         first = batch.earliest()
         if first is None:
             return
-        since = first - before_us(self.windows)
+        since = first_start(self.windows, first)
         for name, reader in state.items():
             rows, kept = batch.folded(name), reader(since)
             if kept is not None:
@@ -131,26 +130,32 @@ class WindowRows(Fold):
         """An event time before which no result that is not final at `watermark` needs a row."""
         return None if watermark is None or self.rule.query.lasts else needed_from(self.windows, watermark)
 
-    def since(self, batch: Batch, state: Mapping[str, StateReader], at: Moment) -> int | None:
+    def since(self, batch: Batch, state: Mapping[str, StateReader], at: Moment, exact: bool) -> First:
         low = self._low(batch, at)
-        needed = self._since(low)
-        if needed is None:  # the SQL runs over all state, also to compact it
-            return moment_of(self.rule, self.shape, self._earliest(batch, state, at))
-        if at.after is None or not any(window.any_becomes_final(low, at.after) for window in self.windows):
-            return NO_ROWS
-        return moment_of(self.rule, self.shape, needed)
+        needed = self._since(low)  # of None, the SQL runs over all state, also to compact it
+        if needed is not None:
+            if at.after is None or not any(window.any_becomes_final(low, at.after) for window in self.windows):
+                return NONE
+            if not exact:
+                return moments_of(self.rule, self.shape, needed, needed)
+        first = self._earliest(batch, state, at, needed)
+        if first is None:
+            return NONE
+        start = first_start(self.windows, first)
+        return moments_of(self.rule, self.shape, first, start if needed is None else max(start, needed))
 
-    def _earliest(self, batch: Batch, state: Mapping[str, StateReader], at: Moment) -> int:
-        """The first start that windows of the rows of the epoch, or of those of state, may have."""
+    def _earliest(self, batch: Batch, state: Mapping[str, StateReader], at: Moment, since: int | None) -> int | None:
+        """The first event time of the rows of the epoch, and of those of state, from a time on (None: of all)."""
         found = [batch.earliest()]
         for name, reader in state.items():
-            kept, time = reader(None), self.time_of(name)
+            kept, time = reader(since), self.time_of(name)
             if kept is not None:
                 shown = micros(time, time_type(self.rule.streams[name], kept.schema))
-                row = at.committed(kept).selectExpr(f"min({shown})").head()
+                rows = self._needed(name, at.committed(kept), since)
+                row = rows.selectExpr(f"min({shown})").head()
                 found.append(row[0] if row else None)
         first = min((one for one in found if one is not None), default=None)
-        return NO_ROWS if first is None else first - before_us(self.windows)
+        return first if first is None or since is None else max(first, since)
 
     def time_of(self, table: str) -> str:
         """The event time of the stream whose rows are in the table."""

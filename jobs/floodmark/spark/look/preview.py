@@ -55,7 +55,7 @@ def preview(root: SparkSession, rule: Rule, sample: int, rows: int) -> Preview:
         session, plan = analyse(root, rule, None, None)
         shape = plan.fold.shape
         batch = _batch(session, rule, shape, sample)
-        lookuprows.show(session, rule, pinned_now(rule), partial(lookuprows.first_moment, batch))
+        lookuprows.show(session, rule, pinned_now(rule), partial(lookuprows.first_moments, batch))
         mark = _watermark(rule, batch)
         parts = _folded(session, plan, batch, mark) if _is_ours(rule) else _results(session, rule, batch, mark)
         results = [

@@ -2,65 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import reduce
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, reduce
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
-from floodmark.connectors.delta.lookups import BEGIN, END, NO_ROWS, NO_TIMES, LookupTable, lookup_tables
+from floodmark.connectors.delta.lookups import BEGIN, END, NO_ROWS, NO_TIMES, LookupTable, VersionSpan, lookup_tables
 from floodmark.connectors.planning.versionrows import renamed_as
 from floodmark.core.lifecycle.zones import earliest_moment
 from floodmark.core.protocol.records.rows import Pinned
 from floodmark.core.rules.rule import Rule
-from floodmark.core.sql.asof import before_us, undated
+from floodmark.core.sql.asof import by_start, first_start, undated
+from floodmark.errors import HistoryGone
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape, time_type
 from floodmark.spark.session.faults import of_version
 from floodmark.spark.session.views import put_view
 
 
-def show(session: SparkSession, rule: Rule, pinned: Mapping[str, Pinned], since: Callable[[], int | None]) -> None:
-    """Register each lookup table as a view for the SQL. `since`: the moment before which no row or window lies.
+class First(NamedTuple):
+    """The moments before which no event time of the rows lies, and no start of their windows.
 
-    Of None it is unknown; NO_ROWS: there are none; NO_TIMES: none has an event time. Raises HistoryGone if a version
-    no longer exists.
+    NO_ROWS: there are no rows. NO_TIMES: none has an event time.
     """
+
+    row: int
+    start: int
+
+
+Since = Callable[[bool], First]  # of True, the rows are asked if that may find later moments; this takes a pass
+NONE = First(NO_ROWS, NO_ROWS)
+
+
+def show(session: SparkSession, rule: Rule, pinned: Mapping[str, Pinned], since: Since) -> None:
+    """Register each lookup table as a view for the SQL. Raises HistoryGone if a version no longer exists."""
     tables = lookup_tables(rule)
     dated = any(table.lookup.history for table in tables.values())
     whole = undated(rule.sql, rule.event_times, rule.lookups) if dated else {}
-    first = since() if dated else None
+    starts = by_start(rule.sql, rule.event_times, rule.lookups) if dated else frozenset()
+    since = cache(since)
     for name, table in tables.items():
         table.check(pinned[name])
         version = pinned[name].version
         if table.lookup.history:
-            put_view(_history(session, table, version, first, whole.get(name, "")), name)
+            spans = _spans(table, version, since, name in starts, whole.get(name, ""))
+            put_view(_history(session, table, version, spans), name)
         else:
             put_view(_at(session, table, version), name)
 
 
 def show_columns(session: SparkSession, rule: Rule, pinned: Mapping[str, Pinned]) -> None:
     """The same, for callers that only need the columns."""
-    show(session, rule, pinned, lambda: NO_ROWS)
+    show(session, rule, pinned, lambda _: NONE)
 
 
-def first_moment(batch: Batch) -> int | None:
-    """`since`, of the rows of a batch alone, and of their windows."""
+def first_moments(batch: Batch, _: bool = True) -> First:
+    """Those of a batch alone."""
     if not any(count.folded for count in batch.counts.values()):
-        return NO_ROWS
+        return NONE
     first = batch.earliest()
     if first is None:
-        return NO_TIMES
-    return moment_of(batch.rule, batch.shape, first - before_us(batch.rule.query.windows))
+        return First(NO_TIMES, NO_TIMES)
+    return moments_of(batch.rule, batch.shape, first, first_start(batch.rule.query.windows, first))
 
 
-def moment_of(rule: Rule, shape: Shape, time: int | None) -> int | None:
-    """The moment of an event time, before which none of a later one lies; Spark reads those without zone in the
+def moments_of(rule: Rule, shape: Shape, row: int, start: int) -> First:
+    """The moments of event times, before which none of a later one lies; Spark reads those without zone in the
     rule's."""
     kinds = {time_type(rule.streams[name], schema) for name, schema in shape.streams.items()}
-    if time in (None, NO_ROWS, NO_TIMES) or "timestamp_ntz" not in kinds:
-        return time
-    return earliest_moment(time, rule.timezone)
+    if "timestamp_ntz" not in kinds:
+        return First(row, start)
+    return First(earliest_moment(row, rule.timezone), earliest_moment(start, rule.timezone))
+
+
+def _spans(table: LookupTable, newest: int, since: Since, by_start: bool, whole: str) -> list[VersionSpan]:
+    """The versions that the SQL can meet. The rows are asked only where the log is too short for what is known."""
+    try:
+        return _spans_from(since(False), table, newest, by_start, whole)
+    except HistoryGone:
+        return _spans_from(since(True), table, newest, by_start, whole)
+
+
+def _spans_from(first: First, table: LookupTable, newest: int, by_start: bool, whole: str) -> list[VersionSpan]:
+    return table.versions_since(newest, first.start if by_start else first.row, whole)
 
 
 def _at(session: SparkSession, table: LookupTable, version: int) -> DataFrame:
@@ -68,7 +94,7 @@ def _at(session: SparkSession, table: LookupTable, version: int) -> DataFrame:
         return session.read.format("delta").option("versionAsOf", str(version)).load(table.address)
 
 
-def _history(session: SparkSession, table: LookupTable, newest: int, since: int | None, whole: str) -> DataFrame:
+def _history(session: SparkSession, table: LookupTable, newest: int, spans: Iterable[VersionSpan]) -> DataFrame:
     """The rows of each version, with the time from and until which the version was valid. Columns have their names of
     the newest one."""
     now = _at(session, table, newest)
@@ -76,6 +102,6 @@ def _history(session: SparkSession, table: LookupTable, newest: int, since: int 
         renamed_as(_at(session, table, one.version), now)
         .withColumn(BEGIN, F.expr(f"timestamp_micros({one.begin})"))
         .withColumn(END, F.expr(f"timestamp_micros({one.end})"))
-        for one in table.versions_since(newest, since, whole)
+        for one in spans
     ]
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), versions)

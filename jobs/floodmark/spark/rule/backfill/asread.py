@@ -149,7 +149,7 @@ def results(session: SparkSession, plan: Plan, shares: Sequence[Share]) -> DataF
 
 def _results(session: SparkSession, plan: Plan, share: Share) -> DataFrame:
     with _or_now(plan.rule.rule):
-        lookuprows.show(session, plan.rule, share.lookups, partial(lookuprows.first_moment, share.batch))
+        lookuprows.show(session, plan.rule, share.lookups, partial(lookuprows.first_moments, share.batch))
     plan.fold.show(share.batch)
     query, sql = plan.rule.query, plan.rule.query.sql
     if query.windows and share.high is not None:

@@ -77,7 +77,7 @@ def computed(
         return past.living(epochs=epochs)
 
     of = asread.read_input(plan, home, head, interval, lookups, read)
-    lookuprows.show(session, plan.rule, lookups, partial(lookuprows.first_moment, of.batches[0]))
+    lookuprows.show(session, plan.rule, lookups, partial(lookuprows.first_moments, of.batches[0]))
     folded = folded_anew(session, plan, of.batches[0], head, None)
     _refuse_rejected(plan, folded)
     output = asread.results(session, plan, of.shares) if interval.then else folded.output
