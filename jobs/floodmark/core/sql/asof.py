@@ -20,6 +20,7 @@ from floodmark.core.sql.windows import Spec, grids
 from floodmark.core.sql.words.lexis import words_of
 
 END = "_valid_to"
+_COMPARED = (exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 
 def undated(sql: str, streams: Mapping[str, str | None], lookups: Collection[str]) -> dict[str, str]:
@@ -81,7 +82,9 @@ def _passed_on(item: exp.Expr, read: Read, ends: frozenset[str]) -> Iterator[str
         star = inner.this if isinstance(inner, exp.Column) else inner
         hidden = {column.name.lower() for column in star.args.get("except_") or []}
         yield from ends - hidden
-    elif names_column(inner, read.alias) and inner.name.lower() in ends:
+        return
+    passed = _unless_null(inner)  # no version has NULL as its end
+    if passed is not None and names_column(passed, read.alias) and passed.name.lower() in ends:
         yield item.alias_or_name.lower()
 
 
@@ -139,8 +142,8 @@ class _Met:
 
 
 def _unless_null(side: exp.Expr | None) -> exp.Expr | None:
-    """What an expression is where that is not NULL."""
-    if isinstance(side, exp.Anonymous) and side.name.lower() == "coalesce":
+    """What an expression is where its first part is not NULL."""
+    if isinstance(side, exp.Anonymous) and side.name.lower() in ("coalesce", "ifnull", "nvl"):
         return next(iter(side.expressions), None)
     return side
 
@@ -156,6 +159,9 @@ def _lies_in_window(meaning: Meaning) -> bool:
 
 def _ordered(condition: exp.Expr) -> tuple[exp.Expr | None, exp.Expr | None]:
     """The earlier and the later side of a comparison."""
+    if isinstance(condition, exp.Not) and isinstance(negated := condition.this.unnest(), _COMPARED):
+        earlier, later = _ordered(negated)
+        return later, earlier
     if isinstance(condition, exp.Between):
         return condition.this, condition.args["high"]
     if isinstance(condition, (exp.LT, exp.LTE)):

@@ -73,8 +73,19 @@ def _sessions(rule: Rule, query: Query) -> Iterator[Problem]:
             f"session_window over lookup table {name}: expected sessions that no lookup table decides. Each epoch may "
             f"read another version of {name}, by which a row is counted in two sessions, or in none. Join {name} in a "
             "second rule, and build sessions over its sink. Or write LEFT JOIN in the SELECT of the session_window, "
-            "and in its WHERE, GROUP BY and joins of streams only columns of streams, with the stream's name (s.k)",
+            "and in its WHERE, GROUP BY and joins of streams only columns of streams, with the stream's name (s.k)"
+            f"{_by_history(rule, name)}",
         )
+
+
+def _by_history(rule: Rule, name: str) -> str:
+    """The way out by a table's history, where it has one."""
+    if not rule.lookups[name].history:
+        return ""
+    return (
+        f". Or join the history of {name} by the stream's unchanged event time: s.at >= {name}._valid_from AND s.at < "
+        f"{name}._valid_to. A rule that has run with other SQL needs `floodmark reset` after any of these edits"
+    )
 
 
 def _windows(rule: Rule, query: Query) -> Iterator[tuple[Field, str | SqlAt]]:
