@@ -238,6 +238,12 @@ def test_what_is_not_known_any_more_is_refused_with_the_way(spark: SparkSession,
     before, second = _rows(flow), int(START.timestamp() + 2) * 1_000_000
     done = backfill(spark, flow, second, EVER[1], then=True)
     assert (done.intent.counts["events"].folded, _rows(flow)) == (1, before)
+    entry = Path(address) / "_delta_log" / f"{0:020}.json"
+    kept = entry.read_text()
+    entry.write_text(f"{kept}\n")
+    with pytest.raises(Refused, match="at version 0, which is another commit now"):
+        backfill(spark, flow, second, EVER[1], then=True)
+    entry.write_text(kept)
     Path(address).rename(place / "kept")
     _cities(flow, a="Amsterdam")
     with pytest.raises(Refused, match="epochs 2 to 2 have read lookup cities in the table with id"):

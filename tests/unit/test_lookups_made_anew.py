@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree, rmtree
@@ -17,6 +18,7 @@ from support.flow import Flow
 from floodmark.connectors.delta.lookups import (
     check_open_lookups,
     check_same_lookups,
+    log_sums,
     lookup_tables,
     pinned_after,
     pinned_now,
@@ -77,6 +79,37 @@ def test_a_table_made_anew_or_an_older_copy_stops_the_rule_and_a_newer_version_d
             check(flow.rule(), head)
 
 
+@pytest.mark.parametrize("history", [True, False])
+def test_an_older_copy_that_has_grown_past_the_version_that_was_read_is_noticed(place: Path, history: bool) -> None:
+    flow, cities = flow_of(place, TIMED if history else JOINED, history=history), place / "cities"
+    ledger, rule = begun(flow), flow.rule()
+    copytree(cities, place / "copy")
+    known = write(cities)
+    assert known.version == 1
+    sums = {name: one for name, one in log_sums(rule, {"cities": known}).items() if one is not None}
+    read = intent(flow, 0, None, 0, Counts(read=1, folded=1))
+    read = read.model_copy(update={"lookups": {"cities": known}, "log_sums": {**read.log_sums, **sums}})
+    ledger.intend(read)
+    copytree(cities, place / "kept")
+    for kept in (False, True):
+        rmtree(cities)
+        copytree(place / ("kept" if kept else "copy"), cities)
+        for _ in range(2):
+            write(cities)
+        with nullcontext() if kept else pytest.raises(HistoryGone, match="an older copy of the table was restored"):
+            check_open_lookups(rule, read)
+    DeltaTable(cities).create_checkpoint()
+    (cities / "_delta_log" / f"{1:020}.json").unlink()
+    check_open_lookups(rule, read)
+    rmtree(cities)
+    copytree(place / "copy", cities)
+    for _ in range(2):
+        write(cities)
+    head = ledger.commit(commit(read))
+    with pytest.raises(HistoryGone, match="an older copy of the table") if history else nullcontext():
+        check_same_lookups(rule, head)
+
+
 def test_an_epoch_that_was_lost_has_read_no_table(place: Path) -> None:
     """Its rule is not that of the head: an edit may have named another table for it alone."""
     flow = flow_of(place)
@@ -86,6 +119,14 @@ def test_an_epoch_that_was_lost_has_read_no_table(place: Path) -> None:
     lost = Lost(intent=again.digest, entry=again.entry, watermark=None, maxima=again.maxima, heard={},
                 counts=again.counts, lost=1, lost_epochs=(1,), due=(None, None))  # fmt: skip
     assert ledger.lose(lost).looked_up == {}
+
+
+def test_the_log_sum_of_an_epoch_that_was_lost_is_not_that_of_the_version_read_before(place: Path) -> None:
+    flow = flow_of(place)
+    head = read_by(flow)
+    newer = write(place / "cities")
+    left = dict.fromkeys(log_sums(flow.rule(), {"cities": newer}), "another commit's")
+    check_same_lookups(flow.rule(), replace(head, log_sums=left))
 
 
 @pytest.mark.parametrize("kept", [True, False])

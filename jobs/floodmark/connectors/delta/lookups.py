@@ -65,10 +65,12 @@ class LookupTable:
             return False
         return newest.table == pinned.table or self._id_of(pinned.version) == pinned.table
 
-    def check(self, pinned: Pinned, newest: Pinned | None = None, way: str = RESET) -> None:
+    def check(
+        self, pinned: Pinned, newest: Pinned | None = None, way: str = RESET, sums: Mapping[str, str] | None = None
+    ) -> None:
         """Refuse a table other than the one that epochs have read, or an older state of it. Raises HistoryGone.
 
-        newest: the table as it is now. way: what to do if it cannot be restored.
+        newest: the table as it is now. way: what to do if it cannot be restored. sums: the log sums of what was read.
         """
         found = newest or self.newest()
         if not self.has(pinned, found):
@@ -76,6 +78,16 @@ class LookupTable:
                 f"expected version {pinned.version} of the table with id {pinned.table}, found {found.version} of "
                 f"{found.table}: it was recreated or restored. Restore the table, or {way}"
             )
+        if self.is_split(pinned, sums or {}):
+            raise self._gone(
+                f"expected in version {pinned.version} of the table the commit that was read, found another: an older "
+                f"copy of the table was restored and written to. Restore the table's log, or {way}"
+            )
+
+    def is_split(self, pinned: Pinned, sums: Mapping[str, str]) -> bool:
+        """Whether the version is now another commit. One whose log entry is gone, or has no sum, counts as the same."""
+        known = sums.get(pinned.sum_of(self.name))
+        return known is not None and tablelog.log_sum(self.address, pinned.version) not in (None, known)
 
     def _id_of(self, version: int) -> str | None:
         """The table's id in a version; None if its log no longer has that."""
@@ -164,6 +176,12 @@ def pinned_after(rule: Rule, head: Head) -> dict[str, Pinned]:
     return found
 
 
+def log_sums(rule: Rule, pinned: Mapping[str, Pinned]) -> dict[str, str | None]:
+    """The sum of each version's log entry, by its name in the ledger; None where the entry is gone."""
+    found = lookup_tables(rule)
+    return {one.sum_of(name): tablelog.log_sum(found[name].address, one.version) for name, one in pinned.items()}
+
+
 def check_same_lookups(rule: Rule, head: Head, newest: Mapping[str, Pinned] | None = None) -> None:
     """Check that a table with `history` is the one that epochs have read. Raises HistoryGone.
 
@@ -173,7 +191,7 @@ def check_same_lookups(rule: Rule, head: Head, newest: Mapping[str, Pinned] | No
     for name, table in lookup_tables(rule).items():
         read = head.looked_up.get(name)
         if read is not None and table.lookup.history and not (rule.rebuild or _points_elsewhere(name, rule, head)):
-            table.check(read, newest[name] if newest else None)
+            table.check(read, newest[name] if newest else None, sums=head.log_sums)
 
 
 def check_open_lookups(rule: Rule, intent: Intent) -> None:
@@ -182,7 +200,8 @@ def check_open_lookups(rule: Rule, intent: Intent) -> None:
     Without `history`, the epoch after an abandoned one reads the new table.
     """
     for name, table in lookup_tables(rule).items():
-        table.check(intent.lookups[name], way=RESET if table.lookup.history else ABANDON)
+        way = RESET if table.lookup.history else ABANDON
+        table.check(intent.lookups[name], way=way, sums=intent.log_sums)
 
 
 def _points_elsewhere(name: str, rule: Rule, head: Head) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import LookedUp
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import Commit, Intent, Pinned, Row
+from floodmark.core.protocol.records.rows import Commit, Intent, LogSums, Pinned, Row
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class SameVersions:
 
     begin, end: the sources' offsets before and after them. low, high: the watermarks before and after them, in
     microseconds: results became final in these epochs from after `low` up to `high`. newest: no row that is folded or
-    late in them has a later event time; None: no row has one.
+    late in them has a later event time; None: no row has one. log_sums: those of an intent among them.
     """
 
     first: int
@@ -29,6 +29,7 @@ class SameVersions:
     high: int | None
     newest: int | None
     lookups: dict[str, Pinned]
+    log_sums: LogSums = field(default_factory=dict)
 
     @property
     def recorded(self) -> LookedUp:
@@ -57,4 +58,4 @@ def _of_epoch(before: Row, row: Row, intent: Intent) -> SameVersions:
     begin, end = (Entry.parse(Commit.model_validate_json(each.body).entry) for each in (before, row))
     newest = max((at for at in (intent.watermark, *intent.maxima.values()) if at is not None), default=None)
     low, high = intent.watermark_before, intent.watermark
-    return SameVersions(row.epoch, row.epoch, begin, end, low, high, newest, intent.lookups)
+    return SameVersions(row.epoch, row.epoch, begin, end, low, high, newest, intent.lookups, intent.log_sums)

@@ -89,8 +89,8 @@ PARTS = ("read", "filtered", "dropped", "dead", "late", "folded")
 # streams, so that the rows of older ledgers can be read and have the same hashes.
 Heard = Annotated[dict[str, int], Field(default_factory=dict, exclude_if=operator.not_)]
 Columns = dict[str, list[tuple[str, str]]]  # of each stream: name and type
-# SHA-256 of the newest log entry read of each stream's table. It reveals a table that was restored from a copy and then
-# written to. Left out if the entry is gone.
+# SHA-256 of the newest log entry read of each stream's table, by the stream's name, and of each lookup table, by
+# `Pinned.sum_of`. It reveals a table that was restored from a copy and then written to. Left out if the entry is gone.
 LogSums = dict[str, str]
 
 
@@ -99,6 +99,10 @@ class Pinned(Record):
 
     table: str
     version: int
+
+    def sum_of(self, name: str) -> str:
+        """The name of its log sum. It has the version: an epoch that is lost leaves its sums, and no versions read."""
+        return f"{name}@{self.version}"
 
 
 class Replay(Record):

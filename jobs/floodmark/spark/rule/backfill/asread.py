@@ -126,6 +126,11 @@ def _check_same(rule: str, table: LookupTable, epochs: SameVersions, now: Pinned
             f"rule {rule}: {which} have read lookup {lookup} in the table with id {found.table}, found that with id "
             f"{now.table}: it was recreated, or the rule's file names another one. Restore the table, {NOW}"
         )
+    if table.is_split(found, epochs.log_sums):
+        raise Refused(
+            f"rule {rule}: {which} have read lookup {lookup} at version {found.version}, which is another commit now: "
+            f"an older copy of the table was restored and written to. Restore the table, {NOW}"
+        )
 
 
 @contextmanager

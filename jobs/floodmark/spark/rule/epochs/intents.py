@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 from pyspark.sql import SparkSession
 
-from floodmark.connectors.delta.lookups import pinned_after
+from floodmark.connectors.delta.lookups import log_sums, pinned_after
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
@@ -50,6 +51,7 @@ class Intents:
         lines = zip(sources(rule, self._home).items(), entry.offsets, strict=True)
         in_snapshot = any(source.in_snapshot(line) for (name, source), line in lines if name not in idle)
         ticks = self._ticks_of(entry)
+        pinned = self._pinned()
         reached = advance(self.head.watermark, maxima, lateness, in_snapshot)
         return Intent(
             entry=entry.text(),
@@ -57,14 +59,14 @@ class Intents:
             watermark=later(reached, watermark_of(ticks)),
             ticks=ticks,
             replay=self.replay_of(entry),
-            lookups=self._pinned(),
+            lookups=pinned,
             columns=self._columns(),
             skipped=self._skipped(entry),
             maxima=maxima,
             heard=heard,
             counts=batch.counts,
             digests=batch.digests,
-            log_sums=self._log_sums(entry),
+            log_sums=self._log_sums(entry, pinned),
             rule=self.head.open.rule if self.head.open else rule.to_json(),  # an older Floodmark's has fewer fields
             rule_hash=self.head.open.rule_hash if self.head.open else rule.hash,
             zone=rule.timezone,
@@ -98,12 +100,13 @@ class Intents:
         found = {name: source.passed_over(one, other) for (name, source), one, other in lines}
         return {name: commits for name, commits in found.items() if commits}
 
-    def _log_sums(self, entry: Entry) -> dict[str, str]:
+    def _log_sums(self, entry: Entry, pinned: Mapping[str, Pinned]) -> dict[str, str]:
         """The log sums of what the epoch has read; a retry uses those of its intent, because entries may be gone."""
         if self.head.open is not None:
             return self.head.open.log_sums
         lines = zip(sources(self._plan.rule, self._home).items(), entry.offsets, strict=True)
         found = {name: source.log_sum(line) for (name, source), line in lines}
+        found |= log_sums(self._plan.rule, pinned)
         return {name: one for name, one in found.items() if one is not None}
 
     def _heard(self, entry: Entry, batch: Batch) -> dict[str, int]:
