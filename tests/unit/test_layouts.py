@@ -230,6 +230,9 @@ def test_no_stream_passes_over_a_restore_whose_rows_spark_would_read(table: Path
     stream(table, "correct").check_appended(at(table, 1))
     with pytest.raises(HistoryGone, match="version 1 of the table removes or changes existing rows"):
         stream(table, "stop").check_appended(at(table, 1))
+    with pytest.raises(HistoryGone, match="version 2 of the table is a RESTORE") as told:
+        stream(table, "stop").check_appended(at(table, 2))
+    assert "skip" not in str(told.value)
 
 
 def test_a_restore_that_removes_files_is_passed_over(table: Path) -> None:

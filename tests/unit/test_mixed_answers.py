@@ -93,6 +93,23 @@ def test_what_is_passed_over_needs_no_unread_input(
     assert (drainer.drained, [*ledger.begun.deferred]) == (1, [*first[:-1]])
 
 
+def test_nobody_is_sent_to_skip_where_a_run_would_stop_again(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A RESTORE only brings back what a DELETE had taken, and the rule cannot be corrected."""
+    others = DeltaTable(flow.settings["streams"]["others"]["delta"])
+    others.delete()
+    head = Ledger.open(flow.place.ledger, "by hand").begun
+    flow.settings["streams"]["others"]["start"] = "latest"
+    with pytest.raises(Refused, match=r"cannot be corrected: .*`floodmark reset counted`, or pass .* --skip`"):
+        answered(flow.rule(), flow.place, head, "correct")
+    others.restore(0)
+    with pytest.raises(Refused, match=r"cannot be corrected: .*`floodmark reset counted`$"):
+        answered(flow.rule(), flow.place, head, "correct")
+    monkeypatch.setattr(cli_correct, "with_spark", lambda *_: pytest.fail("Spark was started"))
+    words = ["correct", flow.name, "--skip", "--yes", "--rules", str(flow.root / "rules"), "--home", str(flow.home)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 3 and "version 2 of the table is a RESTORE" in done.output, done.output
+
+
 class Asked:
     """A run, which only says whether it is to give deferred rewrites up."""
 

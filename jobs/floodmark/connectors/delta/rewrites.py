@@ -63,7 +63,7 @@ def why_stopped(commit: DataCommit, stream: Stream) -> str | None:
     said = commit.metadata
     if said is None:
         return entry_gone(commit.version)
-    if stream.on_rewrite == "skip" and commit.only_returns:
+    if stream.on_rewrite != "correct" and commit.only_returns:
         return _returning(commit.version)
     if not commit.removes or stream.on_rewrite == "skip":
         return None
@@ -89,9 +89,9 @@ def _returning(version: int) -> str:
     return (
         f"version {version} of the table is a RESTORE that brings removed files back and removes none: expected a "
         "commit that can be passed over, found one whose rows Spark would read as new ones, although they have counted "
-        "before. Nothing more is read. With `on_rewrite: correct` at the stream, the next run recomputes the results "
-        "of the rows that are back, and `floodmark correct` does so once for a stream without `on_rewrite`. Or start "
-        "over from the table's current content with `floodmark reset`"
+        "before. Nothing more is read. If the rule can be corrected, the next run recomputes the results of the rows "
+        "that are back with `on_rewrite: correct` at the stream, and `floodmark correct` does so once for a stream "
+        "without `on_rewrite`. Otherwise, start over from the table's current content with `floodmark reset`"
     )
 
 

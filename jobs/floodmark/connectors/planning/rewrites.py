@@ -9,7 +9,7 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Deferred
 from floodmark.core.protocol.ticks import due_watermark
 from floodmark.core.rules.checks.recomputing import check_rewrites
-from floodmark.errors import Refused
+from floodmark.errors import HistoryGone, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -91,12 +91,34 @@ def answered(rule: Rule, home: Home, head: Head, answer: OnRewrite, streams: Col
     Raises Refused where the answer is none for such a rule, and HistoryGone where it is none for such a commit.
     """
     names = stopped(rule, home, head) if streams is None else streams
-    answers = {name: rule.streams[name].model_copy(update={"on_rewrite": answer}) for name in names}
-    found = rule.model_copy(update={"streams": {**rule.streams, **answers}})
+    found = _answering(rule, answer, names)
     for _, problem in check_rewrites(found):
         ways = f"start over with `floodmark reset {rule.rule}`"
         skippable = answer == "correct" and not any(name in head.corrected for name in names)
+        skippable = skippable and _can_be_passed_over(rule, home, head, names)
         other = f", or pass the commits over with `floodmark correct {rule.rule} --skip`" if skippable else ""
         raise Refused(f"rule {rule.rule} cannot be corrected: {problem}. Instead, {ways}{other}")
     rewrites(found, home, head)
+    if answer == "skip":
+        _check_passed_over(found, home, head, names)
     return found
+
+
+def _answering(rule: Rule, answer: OnRewrite, names: Collection[str]) -> Rule:
+    answers = {name: rule.streams[name].model_copy(update={"on_rewrite": answer}) for name in names}
+    return rule.model_copy(update={"streams": {**rule.streams, **answers}})
+
+
+def _can_be_passed_over(rule: Rule, home: Home, head: Head, names: Collection[str]) -> bool:
+    try:
+        _check_passed_over(_answering(rule, "skip", names), home, head, names)
+    except HistoryGone:
+        return False
+    return True
+
+
+def _check_passed_over(rule: Rule, home: Home, head: Head, names: Collection[str]) -> None:
+    """Raise HistoryGone where a run would stop although these streams say `skip`, as at a RESTORE that only adds."""
+    passing = {name: source for name, source in sources(rule, home).items() if name in names}
+    for name, source in passing.items():
+        source.check_appended(head.lines[name])
