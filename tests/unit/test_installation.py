@@ -48,6 +48,17 @@ def test_what_a_rule_says_itself_goes_before(place: Path) -> None:
     assert rule(place, {"FLOODMARK_REBUILD": "0"}).rebuild is False
 
 
+@pytest.mark.parametrize("said", ["no", "off", "n", "f", "False", " 0 "])
+def test_a_word_for_no_rebuilds_no_rule(place: Path, said: str) -> None:
+    found = rule(place, {"FLOODMARK_REBUILD": said})
+    assert (found.rebuild, found.epoch.max_seconds) == (False, None)
+
+
+@pytest.mark.parametrize("said", ["yes", "on", "True", " 1 "])
+def test_a_word_for_yes_rebuilds_every_rule(place: Path, said: str) -> None:
+    assert rule(place, {"FLOODMARK_REBUILD": said}).rebuild
+
+
 def test_a_limit_of_windows_is_none_of_rules_that_have_none(place: Path) -> None:
     env = {"FLOODMARK_MAX_ROWS_PER_WINDOW": "9"}
     assert rule(place, env, STATELESS).max_rows_per_window is None

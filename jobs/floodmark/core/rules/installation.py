@@ -25,7 +25,6 @@ VARIABLES: dict[str, tuple[str, ...]] = {
     "FLOODMARK_CLEANUP_KEEP": ("cleanup", "keep"),
     "FLOODMARK_CLEANUP_KEEP_LOG": ("cleanup", "keep_log"),
 }
-_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def variable_of(field: Field, env: Mapping[str, str]) -> str | None:
@@ -51,15 +50,15 @@ def over_installation(text: Any, env: Mapping[str, str]) -> Any:
 def _value(name: str, text: str) -> Any:
     """The value as a rule file would have it, once validated."""
     *parents, key = VARIABLES[name]
-    value = _FLAGS.get(text.strip().lower(), text.strip()) if name == "FLOODMARK_REBUILD" else text.strip()
+    value = text.strip()
     try:
-        _adapter(parents[0] if parents else "", key).validate_python(value)
+        valid = _adapter(parents[0] if parents else "", key).validate_python(value)
     except ValidationError as error:
         problem = describe_detail(error.errors(include_url=False)[0])
         raise RuleInvalid(
             f"the environment variable {name}: {problem.replace('Input should be', 'expected')}"
         ) from None
-    return value
+    return valid if isinstance(valid, bool) else value  # `no` and `off`, too: as a text, each would be true
 
 
 @cache
