@@ -146,7 +146,7 @@ def _audit(
         found = logreader.read_ledger(f"{root}/ledger")
     except logreader.Unreadable as fault:
         what = f"the ledger at {root}/ledger cannot be read ({fault})"
-        return Certificate(rule, deep, "", 0, "", [Finding("broken", what)])
+        return Certificate(rule, deep, "", 0, "", [Finding(fault.verdict, what)])
     if found is None:
         left = [name for name in ("late", "dead", "state") if (home / rule / name).exists()]
         what = f"there is no ledger at {root}/ledger, though the rule has written: {', '.join(left)}"
@@ -166,6 +166,8 @@ def _audit(
             certificate.findings += _of_targets(certificate, found, root, effects, targets)
     except _Moved:
         raise
+    except logreader.Unanswered as fault:  # the ledger, when it was to be read again
+        certificate.findings.append(Finding(fault.verdict, f"the ledger at {root}/ledger cannot be read ({fault})"))
     except Exception as fault:  # whatever forged rows or metadata lead to: it is never the end of an audit
         what = redacted(f"ledger and logs cannot be followed ({type(fault).__name__}: {fault})")
         certificate.findings.append(Finding("broken", what))

@@ -21,6 +21,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
 from floodmark.audit.evidence import Base, File, LogEntry, Row, TableLog, Vector
+from floodmark.audit.stores import unanswered
 from floodmark.redaction import redacted
 
 FRAME = 8  # bytes around a deletion vector in its file: four of its size, four of its checksum
@@ -62,6 +63,12 @@ class Unsupported(Unreadable):
     verdict = "unknown"
 
 
+class Unanswered(Unreadable):
+    """A table that may be intact, in a store that does not answer."""
+
+    verdict = "unknown"
+
+
 class Moving(Unreadable):
     """A table whose log is cleaned up while it is read."""
 
@@ -70,12 +77,15 @@ class Moving(Unreadable):
 
 @contextmanager
 def read_errors() -> Iterator[None]:
-    """Raise Unreadable for every error of damaged files: delta-rs and Arrow's, plain exceptions and Rust's panics."""
+    """Raise Unreadable for every error of files or stores: delta-rs' and Arrow's, Python's own and Rust's panics."""
     try:
         yield
     except BaseException as fault:
         if not isinstance(fault, Exception) and type(fault).__name__ != "PanicException":
             raise
+        silence = unanswered(fault)
+        if silence is not None:
+            raise Unanswered(redacted(silence)) from fault
         action = str(fault).strip().split("\n", 1)[0]
         kind = Unsupported if UNSUPPORTED.search(action) else Unreadable
         raise kind(redacted(f"{type(fault).__name__}: {action}")) from fault

@@ -24,6 +24,7 @@ from floodmark.audit.ledger.expected import misfiled
 from floodmark.audit.ledger.generations import Backfill, Epoch
 from floodmark.audit.ledger.named import Named
 from floodmark.audit.logreader import store_of
+from floodmark.audit.stores import unanswered
 from floodmark.redaction import redacted
 
 CLOSE = 1e-9
@@ -43,7 +44,9 @@ def until_unreadable(named: Named, found: Iterator[Finding]) -> Iterator[Finding
     except FileNotFoundError as fault:  # it was there when the folder was listed: what is gone then is told elsewhere
         yield unknown(named, redacted(f"a file was removed while the tables were read ({fault}): audit again"))
     except HARMED as fault:
-        yield named.finding(redacted(f"a file cannot be read: {fault}"))
+        silence = unanswered(fault)
+        what = redacted(f"a file cannot be read: {silence or fault}")
+        yield named.finding(what) if silence is None else unknown(named, what)
 
 
 def check_joined(files: Iterable[File], named: list[Named], log: TableLog, epochs: Epochs) -> Iterator[Finding]:
