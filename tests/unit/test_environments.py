@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer
+from support.audited import Made
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
@@ -236,6 +238,28 @@ def test_a_command_works_in_the_home_of_its_environment(rules: Path) -> None:
     assert f"{here}/mine" == home("--env", "dev", "--home", str(here / "mine"))
     assert home(LAKE="lake") == f"{here}/home"
     assert "FLOODMARK_ENV" not in os.environ
+
+
+def test_an_audit_is_one_of_the_environment_s_ledger(rules: Path) -> None:
+    """Where the rule has a ledger in the home of no environment, too, that one is not audited."""
+    here = rules.parent
+    Made(here, 1)
+    assert "r: PROVEN" in call("audit", "r")
+    assert f"expected a ledger at {here}/home/env-dev/r/ledger" in call("audit", "r", "--env", "dev", code=2)
+    assert f"expected a ledger at {here}/safe/home/r/ledger" in call("audit", "r", FLOODMARK_ENV="prod", code=2)
+    assert "r: PROVEN" in call("audit", "r", "--home", str(here / "home"), FLOODMARK_ENV="prod")
+
+
+def test_every_command_with_a_home_can_be_in_an_environment() -> None:
+    """Without the option it would work in the home of no environment, although FLOODMARK_ENV names one."""
+    groups = [app, *(group.typer_instance for group in app.registered_groups)]
+    commands = {
+        (group.info.help, one.name): one.callback for group in groups if group for one in group.registered_commands
+    }
+    takes = {name: inspect.signature(command).parameters for name, command in commands.items() if command}
+    homes = {name for name, options in takes.items() if "home" in options}
+    assert len(homes) > 20
+    assert [name for name in homes if "environment" not in takes[name]] == []
 
 
 @pytest.mark.parametrize(("port", "master"), [(None, "local[7]"), ("25333", "spark://told:7077")])

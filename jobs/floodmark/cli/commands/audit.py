@@ -38,6 +38,7 @@ def audit(
             "time means the last epoch that had ended by then.",
         ),
     ] = None,
+    rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
@@ -45,6 +46,8 @@ def audit(
 
     Table logs are cut in the course of time, and nobody can look up what they said. So audit at intervals, each time
     since the last epoch of the report before: together, these reports prove all epochs.
+
+    The folder of rules is read for an environment's file only, which is beside it.
 
     Exit codes: 0 proven, 3 broken, 1 unknown. Example: `floodmark audit departure_delays --deep --since 311`
     """
