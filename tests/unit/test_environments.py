@@ -223,6 +223,23 @@ def test_plan_refuses_a_sink_that_another_environment_writes(rules: Path) -> Non
     )
 
 
+def test_plan_lets_two_environments_name_one_connection_or_class(rules: Path) -> None:
+    """Each environment has a server of its own under that name."""
+    sinks = """sinks:
+- delta: ${LAKE}/delays
+- postgres: {connection: shop, table: totals}
+- kafka: {connection: broker, topic: totals}
+- python: {class: shop:Shop, settings: {url: "https://host/${LAKE}"}}
+  qos: 1
+"""
+    (rules / "shop.py").write_text("class Shop:\n    def apply(self, batch, token):\n        pass\n")
+    (rules / "delays.yaml").write_text(RULE.partition("sinks:")[0] + sinks)
+    assert "postgres" in call("plan", "delays", "--env", "dev")
+    (rules / "delays.yaml").write_text(RULE.partition("sinks:")[0] + sinks + "- files: {path: lake/files}\n")
+    said = call("plan", "delays", "--env", "dev", code=2)
+    assert "/lake/files of rule delays: expected an address that no other environment uses" in said
+
+
 def test_a_command_works_in_the_home_of_its_environment(rules: Path) -> None:
     """Unless the command line names one; and afterwards the process is as it was."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from floodmark.core.rules import environments
+from floodmark.core.rules.kinds import CODE
 from floodmark.core.rules.rule import Rule, load_rules
 from floodmark.core.text.addresses import identity
 from floodmark.errors import NotOwned
@@ -20,15 +21,21 @@ def check_no_shared_sinks(rule: Rule, folder: Path, env: Mapping[str, str]) -> l
     """
     here = env.get(environments.NAMED) or None
     others = [name for name in (None, *environments.names(folder)) if name != here]
-    mine = {identity(sink.address): sink.address for sink in rule.sinks if sink.address}
+    mine = {identity(address): address for address in _places(rule)}
     return [said for name in others for said in _compared(rule, mine, folder, environments.within(env, name), name)]
+
+
+def _places(rule: Rule) -> list[str]:
+    """The addresses that are one place in all environments: a connection or a class may lead elsewhere in each."""
+    leads = {"connection", CODE}
+    return [sink.address for sink in rule.sinks if sink.address and not leads & sink.options.keys()]
 
 
 def _compared(rule: Rule, mine: dict[str, str], folder: Path, env: Mapping[str, str], name: str | None) -> list[str]:
     known, _ = load_rules(folder, env, lambda _: True)  # their own environment checks them
     for other in known.values():
-        for sink in other.sinks:
-            found = mine.get(identity(sink.address)) if sink.address else None
+        for address in _places(other):
+            found = mine.get(identity(address))
             if found is not None:
                 raise NotOwned(_clash(found, rule, other, name))
     of = f"environment {name}" if name else NONE
