@@ -16,6 +16,7 @@ from floodmark.core.rules.installation import VARIABLES
 from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.core.text.durations import DAY, HOUR
 from floodmark.errors import RuleChanged, RuleInvalid
+from floodmark.views.ruleplan import plan_of
 from floodmark.views.rules.origins import Origins
 
 
@@ -65,6 +66,61 @@ def test_a_limit_of_windows_is_none_of_rules_that_have_none(place: Path) -> None
     assert rule(place, env, SESSIONS).max_rows_per_window is None
     with pytest.raises(RuleInvalid, match="max_rows_per_window: expected SQL with windows of fixed sizes"):
         rule(place, {}, STATELESS, max_rows_per_window=9)
+
+
+def test_a_limit_that_a_source_cannot_have_is_no_limit_of_its_rules(place: Path) -> None:
+    env = {"FLOODMARK_EPOCH_MAX_FILES": "10", "FLOODMARK_EPOCH_MAX_SECONDS": "300"}
+    kafka = {"streams": {"events": {"kafka": {"connection": "shop", "topic": "t", "format": "text"}}}}
+    sql = "SELECT value FROM events"
+    assert rule(place, env, sql, **kafka).epoch.model_dump(exclude_none=True) == {}
+    assert rule(place, env, sql, **kafka, epoch={"max_rows": 5}).epoch.model_dump(exclude_none=True) == {"max_rows": 5}
+    files = {"streams": {"events": {"files": {"path": str(place / "in"), "format": "text"}}}}
+    assert rule(place, env, sql, **files).epoch.model_dump(exclude_none=True) == {"max_files": 10}
+    assert rule(place, env).epoch.model_dump(exclude_none=True) == {"max_files": 10, "max_seconds": 300}
+    with pytest.raises(RuleInvalid, match=r"epoch\.max_files: Kafka streams cannot be bounded by max_files"):
+        rule(place, env, sql, **kafka, epoch={"max_files": 3})
+
+
+def test_plan_does_not_trace_a_limit_that_a_rule_goes_without(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOODMARK_MAX_ROWS_PER_WINDOW", "9")
+    path = Flow(place, sql=STATELESS).write_rule()
+    plan = plan_of(load_rule(path, os.environ), path.parent, place / "home")
+    (found,) = [one for one in plan.settings if one.name == "max_rows_per_window"]
+    assert (found.value, found.origin) == (None, "default")
+
+
+@pytest.mark.parametrize(
+    ("env", "written", "what"),
+    [
+        (
+            {"FLOODMARK_CLEANUP_KEEP_LOG": "5 days"}, {},
+            "`cleanup.keep_log` is from FLOODMARK_CLEANUP_KEEP_LOG of the environment: change that, or write the key",
+        ),
+        (
+            {"FLOODMARK_CLEANUP_KEEP_LOG": "5 days", "FLOODMARK_CLEANUP_KEEP": "60 days"},
+            {"cleanup": {"keep": "9 days"}},
+            "found a mapping; `cleanup.keep_log` is from FLOODMARK_CLEANUP_KEEP_LOG of the environment",
+        ),
+        (
+            {"FLOODMARK_REBUILD": "true"}, {"late": {"amend": "1 hour"}},
+            "so no row is late; `rebuild` is from FLOODMARK_REBUILD of the environment: change that, or write the key",
+        ),
+    ],
+)  # fmt: skip
+def test_a_value_that_a_rule_cannot_have_is_told_with_the_variable(
+    place: Path, env: dict[str, str], written: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(RuleInvalid) as caught:
+        rule(place, env, **written)
+    assert what in str(caught.value)
+
+
+def test_a_problem_of_the_file_itself_blames_no_variable(place: Path) -> None:
+    env = {"FLOODMARK_CLEANUP_EVERY": "1 day", "FLOODMARK_REBUILD": "true", "FLOODMARK_EPOCH_MAX_FILES": "1"}
+    for written in ({"epoch": "all"}, {"epoch": {"max_files": 0}, "cleanup": {"kept": 1}}, {"cleanup": 5}):
+        with pytest.raises(RuleInvalid) as caught:
+            rule(place, env, **written)
+        assert "FLOODMARK_" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def _merging(sink: Sink) -> Iterator[str]:
 def _settings(rule: Rule, origins: Origins) -> Iterator[Setting]:
     for name, value in _values(rule):
         field = tuple(int(part) if part.isdigit() else part for part in name.split("."))
-        yield Setting(name, value, *origins.of(field))
+        yield Setting(name, value, *origins.of(field, value is not None))
 
 
 def _values(rule: Rule) -> Iterator[tuple[str, Any]]:

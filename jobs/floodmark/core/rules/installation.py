@@ -32,6 +32,36 @@ def variable_of(field: Field, env: Mapping[str, str]) -> str | None:
     return next((name for name, place in VARIABLES.items() if place == field and env.get(name)), None)
 
 
+def is_spare(field: Field, text: Any, env: Mapping[str, str]) -> bool:
+    """Whether a field is a limit that only a variable sets: a rule that cannot have the limit goes without it."""
+    return variable_of(field, env) is not None and field[0] in ("epoch", "max_rows_per_window") and _lacks(text, field)
+
+
+def blame(text: Any, env: Mapping[str, str], field: Field, problem: str) -> str:
+    """What to add to a problem of a field that variables have set, or one of its keys; empty if the file has it.
+
+    `text`: the rule's own, with the folder's defaults.
+    """
+    names = [name for name, place in VARIABLES.items() if env.get(name) and _lacks(text, place)]
+    to_blame = [name for name in names if field and VARIABLES[name][: len(field)] == field]
+    if "FLOODMARK_REBUILD" in names and "epoch" not in text and "with `rebuild: true`" in problem:
+        to_blame = ["FLOODMARK_REBUILD"]
+    keys = " and ".join(f"`{'.'.join(VARIABLES[name])}`" for name in to_blame)
+    which = " and ".join(to_blame)
+    return f"; {keys} is from {which} of the environment: change that, or write the key in the rule" if keys else ""
+
+
+def _lacks(text: Any, place: Field) -> bool:
+    """Whether a variable sets the field at this place, because the text does not have it."""
+    for part in place:
+        if not isinstance(text, dict):
+            return False
+        if part not in text:
+            return True
+        text = text[part]
+    return False
+
+
 def over_installation(text: Any, env: Mapping[str, str]) -> Any:
     """A rule's text over the installation's settings. Raises RuleInvalid, naming the variable."""
     given = {place: _value(name, env[name]) for name, place in VARIABLES.items() if env.get(name)}

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from floodmark.core.rules import chains
-from floodmark.core.rules.checks.epochs import ROWS_PER_WINDOW
 from floodmark.core.rules.checks.nesting import nested_tables
 from floodmark.core.rules.checks.rule import check
 from floodmark.core.rules.environments import variables
@@ -37,7 +36,7 @@ from floodmark.core.rules.file.streams import (
     source_keys,
 )
 from floodmark.core.rules.groups import group_conflicts
-from floodmark.core.rules.installation import over_installation
+from floodmark.core.rules.installation import blame, is_spare, over_installation
 from floodmark.core.rules.kinds import SINKS, SOURCES, sink_kind, source_kind
 from floodmark.core.rules.model import (
     AirflowSettings,
@@ -99,8 +98,8 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
     problem, `FILE:LINE: field: expected ..., found ...`.
     """
     sources = written_in(path)
-    env, problems = variables(path.parent, env), Problems(*sources)
-    text = reduce(merged, (source.tree.value for source in sources))
+    env, text = variables(path.parent, env), reduce(merged, (source.tree.value for source in sources))
+    problems = Problems(*sources, note=partial(blame, text, env))
     digest = hashlib.sha256(canonical(text).encode()).hexdigest()
     value = substituted(text, env, (), problems)
     problems.raise_any()
@@ -115,13 +114,14 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
         digest = hashlib.sha256(f"{digest}{canonical(texts)}".encode()).hexdigest()
     chained = _chained(written, path.parent, env, problems)
     rule = written.resolved(digest, process, chained, code)
+    spare = list[Field]()
     for field, problem in () if checked and checked(rule) else check(rule):
-        if field == ROWS_PER_WINDOW and field[0] not in text:  # the installation's: only for rules with such windows
-            rule = written.model_copy(update={"max_rows_per_window": None}).resolved(digest, process, chained, code)
-            continue
-        problems.add(field, problem)
+        if is_spare(field, text, env):
+            spare.append(field)
+        else:
+            problems.add(field, problem)
     problems.raise_any()
-    return rule
+    return written.without(spare).resolved(digest, process, chained, code) if spare else rule
 
 
 def read_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None) -> Rule | FloodmarkError:

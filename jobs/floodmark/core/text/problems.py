@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic_core import ErrorDetails
 
@@ -26,14 +26,19 @@ class Source:
     tree: Tree
 
 
+Note: TypeAlias = Callable[[Field, str], str]
+
+
 class Problems:
     """Collects problems in files, each with its place.
 
-    If there are several sources, a field that the first does not have is looked up in the next ones.
+    If there are several sources, a field that the first does not have is looked up in the next ones. note: what to add
+    to a problem of a field.
     """
 
-    def __init__(self, *sources: Source) -> None:
+    def __init__(self, *sources: Source, note: Note | None = None) -> None:
         self.sources = sources
+        self._note = note
         self.found: list[tuple[int, int, str]] = []
 
     def source(self, field: Field) -> Source:
@@ -49,6 +54,8 @@ class Problems:
         line = source.tree.place(field).line
         if isinstance(problem, SqlAt):
             line, problem = _sql_place(source.tree, field, problem, line)
+        elif self._note is not None:
+            problem += self._note(field, problem)
         name = field_text(field)
         text = f"{source.path}:{line}: {name}: {problem}" if name else f"{source.path}:{line}: {problem}"
         self.found.append((self.sources.index(source), line, text))

@@ -27,11 +27,14 @@ class Origins:
         self._environment = environment(folder, os.environ)
         self._variables = variables(folder, os.environ)
 
-    def of(self, field: Field) -> tuple[str, str]:
-        """`file`, `defaults`, `environment` or `default`; and its place, for people."""
+    def of(self, field: Field, has_value: bool = True) -> tuple[str, str]:
+        """`file`, `defaults`, `environment` or `default`; and its place, for people.
+
+        has_value: False: not even the installation's variable has given the rule one.
+        """
         source = next((one for one in self._sources if field in one.tree.places), None)
         if source is None:
-            name = variable_of(field, self._variables)
+            name = variable_of(field, self._variables) if has_value else None
             return ("default", BUILT_IN) if name is None else ("environment", f"{name} {self._variable(name)}")
         place = f"{source.path.name}:{source.tree.place(field).line}"
         names = [name for name in _named(_at(source, field)) if self._is_set(name)]

@@ -7,7 +7,7 @@ say what was expected; `rules` adds the place and what was found.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -156,6 +156,13 @@ class WrittenRule(Written):
                 "epoch"
             )
         return self
+
+    def without(self, limits: Iterable[Sequence[str | int]]) -> WrittenRule:
+        """The same without these limits, each given by its place in the file."""
+        names = {str(limit[-1]) for limit in limits}
+        epoch = self.epoch.model_copy(update=dict.fromkeys(names & set(WrittenEpoch.model_fields)))
+        own = dict.fromkeys(names & {"max_rows_per_window"})
+        return self.model_copy(update={**own, "epoch": epoch})
 
     def resolved(
         self,
