@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 WITH_USER = ("abfs", "abfss", "wasb", "wasbs")  # container@account
 # An address ends at a blank or a quote. Each search reads a text once, for texts may be long.
+EXAMPLE = "LOGIN:PASSWORD"  # of our own messages
 _RUN = re.compile(r"[^\s'\"]+")
 _MARK = re.compile(r":/+|//+")  # also of an address that lacks a slash
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*\Z")
@@ -45,6 +46,8 @@ def _user_of(part: str) -> re.Match[str] | None:
     if mark is None:
         return None
     user = part[mark.end() :]
+    if user == EXAMPLE:
+        return None
     return mark if ":" in user or (user and "/" not in user and _takes_none(part, mark)) else None
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from floodmark.connectors.ports import connections
+from floodmark.connectors.sources.iceberg.properties import catalogue_of
 from floodmark.connectors.sources.kafka.settings import client_settings, spark_settings
 from floodmark.core.application.connections import Connection, connection_in, connection_of
 from floodmark.errors import Refused
@@ -22,6 +23,10 @@ SECRET = "s3cret/+@: "  # as a URI has it: s3cret%2F%2B%40%3A%20
         ("kafka://a:9092,b:9093", Connection("c", "kafka", "a:9092,b", 9093)),
         ("kafka://h?ssl.ca.location=%2Fca", Connection("c", "kafka", "h", extra={"ssl.ca.location": "/ca"})),
         ('kafka://h?__extra__={"a": 1}', Connection("c", "kafka", "h", extra={"a": 1})),
+        ("kafka://[::1]:9092", Connection("c", "kafka", "[::1]", 9092)),
+        ("postgres://me:p@::1:5432/db", Connection("c", "postgres", "::1", 5432, "me", "p", "db")),
+        ("postgres://me:p@q@h/db", Connection("c", "postgres", "h", None, "me", "p@q", "db")),
+        ("kafka://h?sasl.username=me@x.org", Connection("c", "kafka", "h", extra={"sasl.username": "me@x.org"})),
         ("google-cloud-platform://", Connection("c", "google_cloud_platform")),
         (json.dumps({"conn_type": "kafka", "host": "h", "port": 1, "extra": {"a": "b"}}),
          Connection("c", "kafka", "h", 1, extra={"a": "b"})),
@@ -45,6 +50,14 @@ def test_the_text_of_a_connection(text: str, expected: Connection) -> None:
         '{"host": "h", "extra": ["s3cret"]}',
         "kafka://me:[s3cret]@127.0.0.1:9092",
         "kafka://me:s3cret\u2100@127.0.0.1:9092",
+        "kafka://me:s3cret#rest@127.0.0.1:9092",
+        "kafka://me:1#s3cret@127.0.0.1:9092",
+        "postgres://me:s3cret/rest@db:5432/shop",
+        "postgres://me:1/s3cret@db:5432/shop",
+        "postgres://me:1@s3cret/rest@db:5432/shop",
+        "postgres://me:s3cret?rest@db:5432/shop",
+        "postgres://me:1?s3cret@db:5432/shop",
+        "postgres://me:s3cret?rest=s3cret@db:5432/shop",
     ],
 )
 def test_a_text_that_is_none_is_refused_and_not_repeated(text: str) -> None:
@@ -69,6 +82,12 @@ def test_no_secret_is_in_what_python_shows() -> None:
     assert "s3cret" not in repr(Connection("c", login="s3cret", password="s3cret", extra={"a": "s3cret"}))
 
 
+@pytest.mark.parametrize("password", ["s3cret", "s3/cr#et?x", "s3@cret/x"])
+def test_no_password_in_a_catalogue_s_address_is_in_messages(password: str) -> None:
+    found = catalogue_of(Connection("c", "iceberg", extra={"uri": f"postgresql://me:{password}@h:1/db"}))
+    assert found.without_secrets(f"no server knows {password}.") == "no server knows ***."
+
+
 def kafka(**more: object) -> Connection:
     return Connection("c", "kafka", "h", **more)  # type: ignore[arg-type]
 
@@ -77,6 +96,8 @@ def kafka(**more: object) -> Connection:
     ("given", "expected"),
     [
         (kafka(), {"bootstrap.servers": "h:9092", "security.protocol": "PLAINTEXT"}),
+        (Connection("c", host="[::1]", port=2), {"bootstrap.servers": "[::1]:2"}),
+        (Connection("c", host="[::1]:1,b", port=2), {"bootstrap.servers": "[::1]:1,b:2"}),
         (Connection("c", host="a:1,b", port=2), {"bootstrap.servers": "a:1,b:2", "security.protocol": "PLAINTEXT"}),
         (Connection("c", extra={"bootstrap.servers": "x:1", "group.id": "g"}),
          {"bootstrap.servers": "x:1", "security.protocol": "PLAINTEXT"}),

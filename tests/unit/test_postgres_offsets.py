@@ -292,5 +292,6 @@ def test_a_connection_gives_the_settings_of_libpq() -> None:
     with pytest.raises(Refused, match=r"connection shop: expected the settings sslmode, .*, found magic") as fault:
         settings_of(connection_of("shop", "postgresql://me:secret@db/sales?magic=1", "here"))
     assert "secret" not in str(fault.value)
-    with pytest.raises(Refused, match="connection shop: expected a host"):
+    assert settings_of(connection_of("shop", "postgresql://[::1]:5433/sales", "here"))["host"] == "::1"
+    with pytest.raises(Refused, match="expected a host, such as postgresql://LOGIN:PASSWORD@HOST:5432/DATABASE, found"):
         settings_of(connection_of("shop", "postgresql:///sales", "here"))

@@ -18,6 +18,10 @@ NAME = re.compile(r"[A-Za-z_]\w{0,62}", re.ASCII)
 PREFIXES = ("FLOODMARK_CONN_", "AIRFLOW_CONN_")  # the first that is set counts
 FORMS = 'a URI (TYPE://LOGIN:PASSWORD@HOST:PORT) or JSON ({"conn_type": ..., "host": ...}), as Airflow writes it'
 _EXTRA = "__extra__"
+_UNQUOTED = "an address that is no URI: write special characters of login and password as %XX, such as # as %23"
+_HOST = re.compile(
+    r"(?:[^:\[\]]*|\[[^\[\]]*\])(?::\d*)?|[0-9A-Fa-f.]*(?::[0-9A-Fa-f.]*){2,}(?:%.*)?"
+)  # also an IPv6 one
 _KEYS = ("conn_type", "host", "port", "login", "password", "schema", "extra", "description")
 
 
@@ -80,12 +84,14 @@ def _of_uri(name: str, text: str) -> Connection:
     try:
         parts = urlsplit(text)
     except ValueError:  # which repeats parts of the password
-        raise ValueError("an address that is no URI: write special characters of login and password as %XX") from None
+        raise ValueError(_UNQUOTED) from None
     if not parts.scheme or "://" not in text:
         raise ValueError("text that is neither")
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     extra = _settings(query.pop(_EXTRA)) if _EXTRA in query else query
     place = parts.netloc.rpartition("@")[2]
+    if _is_cut(text, place, parts.path, query):
+        raise ValueError(_UNQUOTED)
     host, colon, port = place.rpartition(":") if re.search(r":\d+$", place) else (place, "", "")
     return Connection(
         name,
@@ -97,6 +103,12 @@ def _of_uri(name: str, text: str) -> Connection:
         unquote(parts.path.strip("/")),
         extra,
     )
+
+
+def _is_cut(text: str, place: str, path: str, query: Mapping[str, str]) -> bool:
+    """Whether a character of login or password has ended the part that has them, so that messages would show a rest."""
+    hosts = place.split(",")
+    return "#" in text or "@" in path or any("@" in key for key in query) or not all(map(_HOST.fullmatch, hosts))
 
 
 def _port(value: object) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 from floodmark.core.application.connections import Connection
 from floodmark.errors import Refused
@@ -78,8 +78,14 @@ def _sql(uri: str, one: Connection) -> str:
 
 def _secrets(one: Connection, properties: Mapping[str, str]) -> Iterator[str]:
     named = (value for key, value in properties.items() if _SECRET.search(key))
-    in_uri = urlsplit(properties["uri"]).password or ""
-    for found in (one.password, *named, in_uri, unquote(in_uri)):
+    in_uri = list(_passwords(properties["uri"]))
+    for found in (one.password, *named, *in_uri, *map(unquote, in_uri)):
         if len(found) >= _SHORTEST:
             yield found
             yield from (part for part in found.split(":") if len(part) >= _SHORTEST)
+
+
+def _passwords(uri: str) -> Iterator[str]:
+    """What may be the password of an address. It may have /, ? or # in it for SQLAlchemy, and an @."""
+    rest = uri.partition("://")[2]
+    yield from {user.partition(":")[2] for user in (rest.partition("@")[0], rest.rpartition("@")[0]) if "@" in rest}

@@ -45,7 +45,8 @@ def client_settings(connection: Connection) -> dict[str, str]:
 
 def _servers(connection: Connection) -> str:
     port = connection.port or 9092
-    return ",".join(one if ":" in one else f"{one}:{port}" for one in connection.host.split(",") if one)
+    hosts = (one for one in connection.host.split(",") if one)
+    return ",".join(one if ":" in one and not one.endswith("]") else f"{one}:{port}" for one in hosts)
 
 
 def _protocol(found: Mapping[str, str]) -> str:

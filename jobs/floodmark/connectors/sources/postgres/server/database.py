@@ -43,7 +43,7 @@ def settings_of(connection: Connection) -> dict[str, str]:
     if not connection.host:
         raise Refused(f"{about}: expected a host, such as postgresql://LOGIN:PASSWORD@HOST:5432/DATABASE, found none")
     found = {
-        "host": connection.host,
+        "host": re.sub(r"[\[\]]", "", connection.host),  # libpq takes an IPv6 address without them
         "port": str(connection.port or 5432),
         "user": connection.login,
         "password": connection.password,
