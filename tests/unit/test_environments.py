@@ -14,7 +14,7 @@ from support.audited import Made
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.cli.shared import options
+from floodmark.cli.shared import doctorchecks, options
 from floodmark.cli.shared.environment import in_environment
 from floodmark.core.rules.environments import environment, home_of, names, read_environment
 from floodmark.core.rules.rule import load_rule, load_rules
@@ -212,6 +212,19 @@ def test_plan_says_where_each_value_comes_from(rules: Path) -> None:
     assert "_defaults.yaml:1" in call("plan", "delays", "--env", "prod")
     plan = call("plan", "delays", "--json", LAKE="lake")
     assert plan["environment"] == {"LAKE": "from the environment", "OWNER": "its default"}
+
+
+def test_doctor_knows_the_variables_of_the_environment_s_file(rules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOODMARK_ENV", "dev")
+    for listed, verdict in (("LAKE, OWNER", "ok"), ("LAKE, LAKES", "warning")):
+        monkeypatch.setenv("FLOODMARK_VARIABLES", listed)
+        looks = dict(doctorchecks._checks(rules, rules.parent / "home", []))
+        assert {one.name: one.verdict for one in looks["settings"]()}["FLOODMARK_VARIABLES"] == verdict
+
+
+def test_defaults_behind_a_link_that_leads_nowhere_are_an_error(rules: Path) -> None:
+    (rules / "_defaults.yaml").symlink_to(rules / "gone.yaml")
+    assert "_defaults.yaml: cannot be read: No such file" in refused(rules, {"LAKE": "/lake"})
 
 
 def test_plan_refuses_a_sink_that_another_environment_writes(rules: Path) -> None:

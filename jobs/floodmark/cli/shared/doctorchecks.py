@@ -22,6 +22,7 @@ from floodmark.core.health import airflow, machine, settings, storage
 from floodmark.core.health.checks import Check, failed, ok
 from floodmark.core.health.storage import Holder
 from floodmark.core.lifecycle.retention import Limit
+from floodmark.core.rules.environments import variables
 from floodmark.core.rules.rule import Rule, load_rules
 from floodmark.core.text.addresses import location
 from floodmark.errors import FloodmarkError, message
@@ -55,7 +56,7 @@ def _checks(folder: Path, home: Path, rules: list[Rule]) -> Iterator[tuple[str, 
     yield "ledgers", lambda: storage.ledgers({rule.rule: _ledger(home, rule.rule) for rule in rules})
     yield "input", lambda: storage.unread({rule.rule: _unread(home, rule) for rule in rules})
     yield "locks", lambda: storage.locks(_holders(home))
-    yield "settings", lambda: settings.settings(os.environ, _zone(), _missing_modules(folder))
+    yield "settings", lambda: _settings(folder)
     yield "Airflow", _airflow
 
 
@@ -128,6 +129,11 @@ def _spark_home() -> Check:
 
 def _zone() -> str:
     return "UTC" if time.timezone == 0 and not time.daylight else "/".join(time.tzname)
+
+
+def _settings(folder: Path) -> list[Check]:
+    """Rules also name variables that only the environment's file sets."""
+    return settings.settings(variables(folder, os.environ), _zone(), _missing_modules(folder))
 
 
 def _missing_modules(folder: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ OF_RULES = ("rule", "description", "streams", "lookups", "sql", "process", "key"
 
 def read_defaults(folder: Path) -> Source | None:
     """The defaults of a folder of rules; None if it has none. Raises RuleInvalid."""
-    there = [folder / name for name in FILES if (folder / name).exists()]
+    there = [folder / name for name in FILES if os.path.lexists(folder / name)]  # a link to nowhere, too
     if not there:
         return None
     if len(there) > 1:
