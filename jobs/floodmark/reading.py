@@ -24,7 +24,7 @@ from floodmark.core.lifecycle.pinning import is_query, short_names
 from floodmark.core.protocol.places import names_in_rule, places_of
 from floodmark.core.protocol.records.following import head_at
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.rules.environments import FOLDER, HOME, NAMED, SUFFIX
+from floodmark.core.rules.environments import FOLDER, HOME, NAMED, SUFFIX, folder_at
 from floodmark.core.text.addresses import location
 from floodmark.errors import Refused
 from floodmark.ledger.delta import datafiles, tables
@@ -158,7 +158,7 @@ def read(rule: str, home: str | Path | None = None, epoch: int | None = None) ->
             f"expected home=..., because {NAMED} names the environment {named}, found none: pass "
             f'home="home/env-{named}", or the {HOME} of {FOLDER}/{named}{SUFFIX}'
         )
-    root = Path(home or os.environ.get("FLOODMARK_HOME") or "home").absolute()
+    root = folder_at(home or os.environ.get("FLOODMARK_HOME") or "home").absolute()
     ledger = LedgerReader.load(Home(root, rule).ledger)
     if ledger is None or ledger.head is None:
         raise Refused(f"rule {rule} has not run yet: there is no ledger at {Home(root, rule).ledger}")

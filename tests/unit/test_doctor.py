@@ -363,6 +363,11 @@ def test_a_home_that_is_a_link_to_nowhere_is_found(flow: Flow) -> None:
     assert doctor(flow, 2, FLOODMARK_HOME=str(link))["home"].verdict == "failed"
 
 
+def test_a_home_that_depends_on_the_working_directory_is_found(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(flow.home.parent)
+    assert doctor(flow, FLOODMARK_HOME=flow.home.name)["home"].verdict == "warning"
+
+
 def test_a_temporary_home_is_found(flow: Flow) -> None:
     assert "cannot persist" in doctor(flow, 2, FLOODMARK_HOME="/tmp/floodmark-doctor")["home"].found
     assert not Path("/tmp/floodmark-doctor").exists()

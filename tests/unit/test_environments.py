@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from floodmark.cli.shared import doctorchecks, options
 from floodmark.cli.shared.environment import in_environment
 from floodmark.core.rules.environments import environment, home_of, names, read_environment
 from floodmark.core.rules.rule import load_rule, load_rules
-from floodmark.errors import RuleInvalid
+from floodmark.errors import HomeUnfit, RuleInvalid
+from floodmark.reading import read
 from floodmark.views.rules.rulefiles import RuleFiles
 
 RULE = """\
@@ -268,6 +270,43 @@ def test_a_command_works_in_the_home_of_its_environment(rules: Path) -> None:
     assert f"{here}/mine" == home("--env", "dev", "--home", str(here / "mine"))
     assert home(LAKE="lake") == f"{here}/home"
     assert "FLOODMARK_ENV" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("home", "why"),
+    [
+        ("s3a://lake/home", "found a URI: ledgers and state need a path of this machine's file system"),
+        ("file:///data/home", "found a URI"),
+        ("~/fm", "found a path that begins with ~, which is not expanded"),
+        ("$HOME/fm", "found a path that begins with $, which is not expanded"),
+    ],
+)
+def test_a_home_that_would_be_a_folder_of_the_working_directory_is_refused(rules: Path, home: str, why: str) -> None:
+    (rules.parent / "env" / "dev.env").write_text(f"LAKE=lake\nFLOODMARK_HOME={home}\n")
+    with pytest.raises(RuleInvalid) as caught:
+        home_of(rules, {"FLOODMARK_ENV": "dev"}, Path("home"))
+    assert f"env/dev.env:2: expected a folder as FLOODMARK_HOME, {why}" in str(caught.value)
+    for env in ({}, {"FLOODMARK_ENV": "prod"}):
+        with pytest.raises(HomeUnfit, match=re.escape(why)):
+            home_of(rules, {"FLOODMARK_HOME": home, **env}, Path("home"))
+    assert why in call("run", "delays", "--home", home, LAKE="lake", code=2)
+    assert why in call("status", "delays", LAKE="lake", FLOODMARK_HOME=home, code=2)
+    with pytest.raises(HomeUnfit, match=re.escape(why)):
+        read("delays", home)
+    assert sorted(one.name for one in rules.parent.iterdir()) == ["env", "rules"]
+
+
+def test_a_place_in_an_environment_s_file_is_not_empty(rules: Path) -> None:
+    (rules.parent / "env" / "dev.env").write_text("FLOODMARK_HOME=\nFLOODMARK_MASTER=''\n")
+    with pytest.raises(RuleInvalid) as caught:
+        read_environment(rules.parent / "env" / "dev.env")
+    assert "dev.env:1: expected a folder as FLOODMARK_HOME, found nothing" in str(caught.value)
+    assert "dev.env:2: expected a Spark master as FLOODMARK_MASTER, found nothing" in str(caught.value)
+
+
+@pytest.mark.parametrize("home", ["/data/home", "home", "/data/~", "/data/s3a:/home", "data/$x"])
+def test_any_other_path_can_be_a_home(rules: Path, home: str) -> None:
+    assert home_of(rules, {"FLOODMARK_HOME": home}, Path("home")) == Path(home)
 
 
 def test_an_audit_is_one_of_the_environment_s_ledger(rules: Path) -> None:

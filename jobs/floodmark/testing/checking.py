@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from floodmark.core.rules.environments import folder_at
 from floodmark.testing.cases import SCRATCH, Case
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def check(case: Case, session: SparkSession | None = None, home: str | Path | No
     from floodmark.testing.playing import play
 
     root = session or root_session(os.environ.get("FLOODMARK_MASTER", "local[*]"), [case.rule], backlog=0)
-    parent = Path(home or os.environ.get("FLOODMARK_HOME", "home")) / SCRATCH
+    parent = folder_at(home or os.environ.get("FLOODMARK_HOME") or "home") / SCRATCH
     with scratch_folder(parent, case.rule.rule, case.rule.qos) as folder:
         result = play(root, case, folder)
     if result.fault is not None:

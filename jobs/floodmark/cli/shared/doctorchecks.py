@@ -161,7 +161,9 @@ def _rules(folder: Path, good: dict[str, Rule]) -> list[Check]:
 
 def _home(home: Path, qos: int) -> Check:
     """Probe the home or, before the first run, the folder that will hold it. `qos`: the highest of the rules."""
-    named = bool(os.environ.get("FLOODMARK_HOME")) or home != options.HOME.absolute()
+    told = os.environ.get("FLOODMARK_HOME")
+    is_told = bool(told) and Path(str(told)).absolute() == home
+    named = Path(str(told)).is_absolute() if is_told else home != options.HOME.absolute()
     try:
         check_home(home if home.is_symlink() else _existing(home), qos)  # no home can be created at a broken link
     except FloodmarkError as fault:

@@ -35,9 +35,13 @@ def in_environment(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def called(context: typer.Context, environment: str | None, **given: Any) -> None:
+        from floodmark.core.rules.environments import folder_at
+
         with _chosen(environment):
             if environment:
                 given |= _places(context, given)
+            if "home" in given:
+                folder_at(given["home"])
             command(**given)
 
     more = (("context", Parameter.empty, typer.Context), ("environment", None, Chosen))

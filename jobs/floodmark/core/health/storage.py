@@ -35,15 +35,17 @@ def no_rules_folder(folder: str) -> Check:
 
 
 def home(path: str, exists: bool, named: bool, fault: FloodmarkError | None) -> Check:
-    """`named`: whether FLOODMARK_HOME or --home sets it; `fault`: from the probe for a lasting, atomic store."""
+    """`named`: whether FLOODMARK_HOME or --home sets it, with a whole path.
+
+    fault: from the probe for a lasting, atomic store.
+    """
     if fault is not None:
         expected = "a persistent, writable folder that lets only one writer create a file"
         return failed("home", expected, str(fault), "fix it, or name another in FLOODMARK_HOME")
     if not named:
         expected = "FLOODMARK_HOME, the same for the command line and for Airflow"
-        return warning(
-            "home", expected, f"not set: {path}, which depends on the working directory", "set FLOODMARK_HOME"
-        )
+        said = f"no whole path: {path}, which depends on the working directory"
+        return warning("home", expected, said, "set FLOODMARK_HOME to a path from the root")
     return ok("home", path if exists else f"{path}: the first run creates it")
 
 

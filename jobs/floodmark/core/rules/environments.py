@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from floodmark.core.text.files import read_plain
-from floodmark.errors import RuleInvalid
+from floodmark.errors import HomeUnfit, RuleInvalid
 
 NAMED = "FLOODMARK_ENV"
 HOME, MASTER = "FLOODMARK_HOME", "FLOODMARK_MASTER"
@@ -59,15 +59,34 @@ def home_of(rules: Path, env: Mapping[str, str], default: Path) -> Path:
     """The folder of ledgers and state: for an environment, a folder of its own, unless its file names another.
 
     That folder is below the home and has a name that no rule has. A home that is already this environment's is
-    unchanged.
+    unchanged. Raises RuleInvalid and HomeUnfit.
     """
-    home, found = Path(env.get(HOME) or default), environment(rules, env)
+    home, found = folder_at(env.get(HOME) or default), environment(rules, env)
     if found is None:
         return home
     if HOME in found.variables:
         return Path(found.variables[HOME])
     own = f"{FOLDER}-{found.name}"
     return home if home.name == own else home / own
+
+
+def folder_at(home: str | Path) -> Path:
+    """The folder of ledgers and state that a setting or an option names. Raises HomeUnfit."""
+    why = no_folder(str(home))
+    if why is not None:
+        raise HomeUnfit(f"the home {str(home)!r} cannot be used: expected a folder, {why}")
+    return Path(home)
+
+
+def no_folder(text: str) -> str | None:
+    """Why a text names another folder than it seems to, one of the working directory; None if it does not."""
+    if not text:
+        return "found nothing: name one, or leave the setting out"
+    if text[0] in "~$":
+        return f"found a path that begins with {text[0]}, which is not expanded: write the whole path"
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", text):
+        return "found a URI: ledgers and state need a path of this machine's file system, such as a mounted one"
+    return None
 
 
 def prefix(env: Mapping[str, str]) -> str:
@@ -112,7 +131,7 @@ def _read(path: Path, lines: Iterable[str]) -> Environment:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _LINE.fullmatch(line.strip())
-        problem = _no_assignment(line) if match is None else _unfit(match[1], found) or _remark(match[2])
+        problem = _no_assignment(line) if match is None else _unfit(match[1], match[2], found) or _remark(match[2])
         if match is None or problem is not None:
             problems.append(f"{path}:{number}: {problem}")
             continue
@@ -128,12 +147,15 @@ def _no_assignment(line: str) -> str:
     return f"expected NAME=value, found {what}: write it so, or put # before a comment"
 
 
-def _unfit(name: str, found: Environment) -> str | None:
+def _unfit(name: str, value: str, found: Environment) -> str | None:
     if name in found.variables:
         return f"expected each variable once; {name} is already in line {found.lines[name]}: remove one of them"
     if name.startswith("FLOODMARK_") and name not in (HOME, MASTER):
         return f"expected of Floodmark's own settings only {HOME} and {MASTER}, found {name}: set it in the environment"
-    return None
+    if name == MASTER and not _unquoted(value):
+        return f"expected a Spark master as {MASTER}, found nothing: name one, or leave the line out"
+    why = no_folder(_unquoted(value)) if name == HOME else None
+    return why and f"expected a folder as {HOME}, {why}"
 
 
 def _remark(value: str) -> str | None:
