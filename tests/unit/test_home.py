@@ -27,6 +27,12 @@ def test_a_home_that_would_be_read_elsewhere_is_refused_at_any_qos(place: Path, 
     assert not (place / name).exists()
 
 
+def test_a_link_to_a_home_that_would_be_read_elsewhere_is_one(place: Path) -> None:
+    (place / "home").symlink_to(place / "ho%20me")
+    with pytest.raises(HomeUnfit, match="expected a path without % before two hex digits"):
+        check_home(place / "home", 0)
+
+
 def test_a_link_to_a_temporary_home_is_one(place: Path) -> None:
     (place / "home").symlink_to("/tmp/floodmark-home")
     with pytest.raises(HomeUnfit, match="--home or FLOODMARK_HOME"):

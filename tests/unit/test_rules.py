@@ -700,6 +700,31 @@ def test_same_address(one: str, other: str, same: bool) -> None:
     assert same_address(one, other) is same
 
 
+@pytest.mark.parametrize("address", ["s3a://lake/a%20b/t", "abfs://c@acc/a%C3%BC", "file:///lake/a%2520b"])
+def test_an_address_that_two_clients_read_as_two_places_is_no_table_s(load: Load, address: str) -> None:
+    """Delta's client decodes it, Spark does not."""
+    lookup = PLAIN + f"lookups: {{planes: {{delta: {address}}}}}\n"
+    for text in (PLAIN.replace("/lake/delays", address), PLAIN.replace("/lake/flights", address), lookup):
+        with pytest.raises(RuleInvalid, match="without % before two hex digits, found '%"):
+            load(text)
+    files = PLAIN.replace("delta: /lake/delays", "files: {path: 's3a://lake/a%20b'}")
+    assert load(files).sinks[0].address == "files://s3a://lake/a%20b"
+
+
+def test_links_and_the_working_directory_are_part_of_an_address(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a%20b").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a%20b")
+    with pytest.raises(RuleInvalid, match=f"found '%20': Spark would read another place, at {tmp_path}/a%20b/t"):
+        load(PLAIN.replace("/lake/delays", f"{tmp_path}/link/t"))
+    relative = PLAIN.replace("/lake/delays", "t")
+    assert load(relative).sinks[0].address == "t"
+    monkeypatch.chdir(tmp_path / "a%20b")
+    with pytest.raises(RuleInvalid, match=f"at {tmp_path}/a%20b/t"):
+        load(relative)
+
+
 def test_a_link_is_the_same_place(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

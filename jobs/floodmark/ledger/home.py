@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from floodmark.core.protocol.records.rows import RESTORE
-from floodmark.core.text.addresses import strange_path
+from floodmark.core.text.addresses import decoded, strange_path
 from floodmark.core.text.files import file_instead_of_folder
 from floodmark.errors import FloodmarkError, HomeUnfit, LedgerBroken, Refused, RunFailed
 from floodmark.ledger.delta.storefaults import cannot_take, make_room, passing
@@ -114,7 +114,7 @@ def check_home(root: Path, qos: int) -> None:
 
 def _refuse_strange(root: Path) -> None:
     """Refuse paths with characters that Spark's own readers, which also read state, treat as patterns."""
-    why = strange_path(str(root.absolute()), but="[]{}*?|^")
+    why = strange_path(str(root.absolute()), but="[]{}*?|^") or decoded(str(root.resolve()))
     if why is not None:
         raise HomeUnfit(f"the home {root} cannot be used: expected a path {why}. Name another home with --home")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator
 
-from floodmark.core.rules.file.fields import Address
+from floodmark.core.rules.file.fields import TableAddress
 from floodmark.core.rules.kinds import SinkCan, SinkKind, SourceCan, SourceKind
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def _open(name: str, stream: Stream, keep: Path | None) -> Source:
 
 
 SOURCE = SourceKind(
-    written=Address,
+    written=TableAddress,
     summary="address of a Delta table that others append to",
     can=SourceCan(
         rereads=True,
@@ -56,7 +56,7 @@ def _given(value: object) -> object:
 
 
 SINK = SinkKind(
-    written=Annotated[Address, BeforeValidator(_given)],
+    written=Annotated[TableAddress, BeforeValidator(_given)],
     summary="address of the table; the first run creates it",
     can=SinkCan(qos=2, merges=True, compares=True, replaces=True, table=True),
     address=str,

@@ -73,13 +73,29 @@ def _unfit_uri(address: str, scheme: str) -> str | None:
     return "without .." if ".." in parsed.path.split("/") else None
 
 
+def unfit_table(address: str) -> str | None:
+    """Why Delta's client and Spark would have the table in two places; None if it is in one.
+
+    Links and the working directory count: Delta's client resolves a path before it decodes it.
+    """
+    place = location(address)
+    why = decoded(place)
+    return f"{why}, at {place}" if why and place not in address else why
+
+
+def decoded(place: str) -> str | None:
+    """Why Delta's client would read another place, because it decodes what looks encoded; None if nothing does."""
+    found = re.search(r"%[0-9A-Fa-f]{2}", place)
+    return found and f"without % before two hex digits, found {found[0]!r}: Spark would read another place"
+
+
 def strange_path(path: str, but: str = "[]|^") -> str | None:
     """Why delta-rs would read another place or none at this local path; None if it reads it.
 
     `but`: refused characters.
     """
-    if decoded := re.search(r"%[0-9A-Fa-f]{2}", path):
-        return f"without % before two hex digits, found {decoded[0]!r}: Spark would read another place"
+    if (why := decoded(path)) is not None:
+        return why
     found = next((one for one in path if one in but), None)
     return found and f"without {' '.join(but)}, found {found!r}: Delta's client, or Spark, reads no such path"
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from floodmark.core.application.connections import NAME
-from floodmark.core.text.addresses import unfit
+from floodmark.core.text.addresses import unfit, unfit_table
 from floodmark.core.text.ddl import columns_of, text_of
 from floodmark.core.text.durations import parse_duration
 from floodmark.core.text.problems import shown_value
@@ -58,6 +58,13 @@ def _address(value: str) -> str:
     return value
 
 
+def _table(value: str) -> str:
+    problem = unfit_table(value)
+    if problem:
+        raise ValueError(f"expected the address of a table ({problem})")
+    return value
+
+
 def _whole(value: object) -> object:
     """A whole number; also as text, because environment variables are text."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,18}", value.strip()):
@@ -96,6 +103,7 @@ Filled: TypeAlias = Annotated[str, AfterValidator(_filled), BeforeValidator(as_t
 Address: TypeAlias = Annotated[
     str, AfterValidator(_address), AfterValidator(_filled), BeforeValidator(as_text), Field(min_length=1)
 ]
+TableAddress: TypeAlias = Annotated[Address, AfterValidator(_table)]
 Duration: TypeAlias = Annotated[
     int, BeforeValidator(duration), WithJsonSchema({"type": "string", "examples": ["30 minutes", "1 hour 30 minutes"]})
 ]

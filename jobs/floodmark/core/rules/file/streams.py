@@ -9,11 +9,11 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 from pydantic.json_schema import SkipJsonSchema
 
 from floodmark.core.rules.file.fields import (
-    Address,
     Duration,
     Filled,
     NotNegative,
     RuleName,
+    TableAddress,
     Text,
     Written,
     as_positive,
@@ -206,7 +206,7 @@ class WrittenLookup(Written):
     `history`: read all versions up to then. `_valid_from` and `_valid_to` say when each row was in the table.
     """
 
-    delta: Address
+    delta: TableAddress
     history: bool = False
 
 
