@@ -88,6 +88,11 @@ def test_no_password_in_a_catalogue_s_address_is_in_messages(password: str) -> N
     assert found.without_secrets(f"no server knows {password}.") == "no server knows ***."
 
 
+def test_the_key_of_a_store_s_account_is_in_no_message() -> None:
+    extra = {"uri": "http://h", "adls.connection-string": "AccountName=a;AccountKey=s3cret"}
+    assert "s3cret" not in catalogue_of(Connection("c", "iceberg", extra=extra)).without_secrets(f"refused: {extra}")
+
+
 def kafka(**more: object) -> Connection:
     return Connection("c", "kafka", "h", **more)  # type: ignore[arg-type]
 

@@ -184,13 +184,18 @@ def test_a_class_that_breaks_a_promise_is_named(old: str, new: str, fault: type[
         ("return [{'m': 1}]", SourceBroken, r"rows:Rows\.read: expected a column n in every row, found m"),
         ("return None", SourceBroken, r"rows:Rows\.read: expected batches, or lists of dicts, found None"),
         ("yield [{'n': 1}]; raise OSError('gone')", RunFailed, r"rows:Rows\.read raised OSError: gone \(rows.py:12\)$"),
-        ("raise OSError('no p4ss here')", RunFailed, r"rows:Rows\.read raised OSError: no \*\*\* here"),
+        (
+            "raise OSError('no p4/ss, p4%2Fss or t0k here')",
+            RunFailed,
+            r"raised OSError: no \*\*\*, \*\*\* or \*\*\* here",
+        ),
+        ("raise OSError('no p4/ss here')", RunFailed, r"rows:Rows\.read raised OSError: no \*\*\* here"),
     ],
 )
 def test_what_read_gives_or_raises_is_named(
     body: str, fault: type[Exception], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FLOODMARK_CONN_SHOP", "http://me:p4ss@host")
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", "http://me:p4%2Fss@host?access_token=t0k")
     code = GOOD.replace('return [{"n": i} for i in range(begin, end)]', body)
     one = opened(code, connection="shop")
     with pytest.raises(fault, match=problem):

@@ -29,20 +29,21 @@ from floodmark.audit.content.content import until_unreadable
 from floodmark.audit.evidence import Finding
 from floodmark.audit.logreader import Unreadable, read_errors
 from floodmark.cli.app import app
-from floodmark.connectors.preflight import check_without_jvm
+from floodmark.connectors.preflight import check_settings, check_without_jvm
 from floodmark.core.lifecycle.replays import wanted
 from floodmark.core.process.stable import unstable
-from floodmark.core.protocol.records.rows import Replay
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.rows import Commit, Replay
 from floodmark.core.rules.rule import Rule, load_rule, load_rules
 from floodmark.core.sql import analyse, analyse_expression
 from floodmark.core.sql.words.functions import is_call
 from floodmark.core.sql.words.lexis import words_of
 from floodmark.core.text.files import MAX_CHARACTERS
-from floodmark.core.text.secrets import ALLOWED, has_credentials, secret_setting, secret_variable
+from floodmark.core.text.secrets import ALLOWED, has_credentials, secret_setting, secret_variable, secrets_in
 from floodmark.core.text.yamltree import MAX_BYTES, MAX_DEPTH, MAX_VALUES, YamlRefused, read_yaml
 from floodmark.errors import NotOwned, Refused, RuleInvalid, RunFailed, SqlRefused, message
 from floodmark.ledger.home import Home
-from floodmark.ledger.ledger import LedgerReader
+from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.proving.play.worker import _fault
 from floodmark.redaction import redacted
 from floodmark.spark.read.shape import micros
@@ -651,6 +652,49 @@ def test_an_address_with_credentials_is_refused_and_not_repeated(load: Load, add
 )
 def test_other_addresses_have_no_credentials(address: str) -> None:
     assert not has_credentials(address)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"url": f"https://user:{MARK}@api.example.com/orders"}, "settings.url"),
+        ({"url": f"https://user%3A{MARK}%40api.example.com"}, "settings.url"),
+        ({"urls": ["https://a", f"x://u:{MARK}@h"]}, "settings.urls[1]"),
+        ({"token": MARK}, "settings.token"),
+        ({"db_password": MARK}, "settings.db_password"),
+        ({"auth": {"apiKey": MARK}}, "settings.auth.apiKey"),
+        ({"headers": {"Authorization": f"Bearer {MARK}"}}, "settings.headers.Authorization"),
+        ({"token_url": "https://h/token", "page_token": "next", "key": "id", "secret": "arn:aws:sm:x"}, None),
+        ({"token": "", "password": None, "secret": {"name": "x"}, "url": "https://h/a?page_token=1"}, None),
+    ],
+)
+def test_a_sure_secret_among_the_settings_of_a_class_is_named(settings: dict[str, Any], name: str | None) -> None:
+    assert [found for found, _ in secrets_in(settings, "settings")] == ([name] if name else [])
+
+
+def test_a_secret_of_a_class_is_refused_before_a_ledger_has_it_and_not_after(place: Path) -> None:
+    """A rule of before goes on; another secret of it is refused."""
+
+    def rule(**settings: str) -> Rule:
+        shop = {"class": "shop:Shop", "schema": "k STRING", "settings": settings}
+        flow.settings = {"streams": {"events": {"python": shop}}, "sql": "SELECT k FROM events"}
+        return flow.rule()
+
+    flow = Flow(place, sinks=1)
+    (place / "rules").mkdir()
+    methods = ("earliest(self)", "latest(self)", "read(self, begin, end)")
+    body = "".join(f"    def {method}:\n        return 0\n" for method in methods)
+    (place / "rules" / "shop.py").write_text(f"class Shop:\n{body}")
+    with pytest.raises(Refused, match=r"stream events: settings.token: expected no secret") as caught:
+        check_without_jvm(rule(token=MARK), flow.home)
+    assert MARK not in str(caught.value) and LedgerReader.load(flow.place.ledger) is None
+    first = Commit(
+        entry=Entry(0, ("0",)).text(), watermark=None, maxima={"events": None}, rule=rule(token=MARK).to_json()
+    )
+    head = Ledger.open(flow.place.ledger, "by hand").begin(1, "token", first)
+    check_settings(rule(token=MARK, url="https://h"), head)
+    with pytest.raises(Refused, match="expected no secret"):
+        check_settings(rule(token=f"{MARK}2"), head)
 
 
 def test_a_value_in_the_wrong_place_is_repeated_without_its_password(load: Load) -> None:

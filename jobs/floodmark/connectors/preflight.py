@@ -24,8 +24,9 @@ from floodmark.core.rules.model import Sink
 from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.sinkcolumns import STAMPS, replaces_rows
 from floodmark.core.text.addresses import FILES, location, same_address, within
+from floodmark.core.text.secrets import secrets_in
 from floodmark.core.text.tablenames import about_sink, last_part
-from floodmark.errors import Busy, HistoryGone, NotOwned, SqlRefused, WrongColumn
+from floodmark.errors import Busy, HistoryGone, NotOwned, Refused, SqlRefused, WrongColumn
 from floodmark.ledger import locking
 from floodmark.ledger.delta import tables
 from floodmark.ledger.delta.damage import is_held, repair_log
@@ -55,6 +56,7 @@ def check_without_jvm(rule: Rule, root: Path) -> None:
         remain = {*delta_sinks(rule), *map(location, delta_sinks(rule))}
         restore_logs(home, ledger.id, ledger.head, remain)
         repair_sinks(ledger.id, ledger.head, remain)
+    check_settings(rule, ledger.head if ledger else None)
     check_tables(rule, home, ledger.id if ledger else None)
     if ledger is None or ledger.head is None:
         check_sql_columns(rule, home)
@@ -72,6 +74,7 @@ def check_next(rule: Rule, root: Path) -> None:
     if ledger is None:
         check_not_renamed(home)
         check_not_lost(home)
+    check_settings(rule, ledger.head if ledger else None)
     check_tables(rule, home, ledger.id if ledger else None)
     fresh = refitted(rule, ledger.head if ledger else None, ledger.id if ledger else None)
     check_outside_home(rule, root)
@@ -84,6 +87,27 @@ def check_next(rule: Rule, root: Path) -> None:
         check_same_lookups(rule, ledger.head)
         check_followed(rule, home, ledger.head)
     check_partitions(rule, fresh=fresh)
+
+
+def check_settings(rule: Rule, head: Head | None) -> None:
+    """Refuse secrets in settings of classes before the ledger has them for good. Those that it has already stay."""
+    texts = () if head is None else (head.rule, *((Rule.from_json(head.open.rule),) if head.open else ()))
+    known = [one for text in texts for one in _secrets(text)]
+    for place, secret in _secrets(rule):
+        if (place, secret) not in known:
+            raise Refused(
+                f"rule {rule.rule}, {place}: expected no secret, because the ledger keeps a rule's text for good, and "
+                "others see it; found one, which is not shown. Put it into a connection, which the class gets: "
+                "`connection: NAME` beside `settings`"
+            )
+
+
+def _secrets(rule: Rule) -> list[tuple[str, object]]:
+    named = {f"stream {name}": one.options for name, one in rule.streams.items()}
+    named |= {f"sink {one.address}": one.options for one in rule.sinks}
+    return [
+        found for name, options in named.items() for found in secrets_in(options.get("settings"), f"{name}: settings")
+    ]
 
 
 def cautions(rule: Rule, root: Path) -> tuple[str, ...]:

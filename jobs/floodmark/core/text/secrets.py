@@ -6,7 +6,7 @@ So a rule may not name anything that looks like a secret. No message here repeat
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from urllib.parse import ParseResult, unquote, urlparse
 
 from floodmark.redaction import WITH_USER, has_password, names_user
@@ -20,6 +20,12 @@ _WORDS = frozenset(
 _NAMED_ALL_THE_SAME = ("PWD", "OLDPWD")
 _OF_AIRFLOW = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
 _INSIDE = re.compile(r"secret|passw(or)?d|passphrase|credential|token|api.?key|access.?key|account.?key", re.IGNORECASE)
+# Keys whose texts are secrets, in the settings of classes: `page_token` and `token_url` are none.
+_SURE = re.compile(
+    r"([\w.-]+[_.-])?(password|passwd|passphrase|client[_-]?secret|(access|auth|api|bearer|refresh|secret)[_-]?token"
+    r"|(api|secret|secret[_-]?access|private)[_-]?key)|secret|token|authorization",
+    re.IGNORECASE,
+)
 # Settings that only name the place of a secret; a provider is a class.
 _PLACES = re.compile(r"spark\.kubernetes\.(driver|executor)\.secret(s|KeyRef)\..+")
 _PROVIDER = re.compile(r"spark\.hadoop\.fs\..+\.provider")
@@ -71,6 +77,20 @@ def _named_secret(key: str, value: str) -> bool:
         return True
     is_key = _KEY.fullmatch(key) and not _KEPT_ELSEWHERE.fullmatch(value)
     return bool(is_key or _INSIDE.search(key) or "sas" in key.lower().split("."))
+
+
+def secrets_in(value: object, name: str) -> Iterator[tuple[str, object]]:
+    """The texts among the settings of a class that are secrets for sure, each with its name: a password in an address,
+    or the value of a key such as `password`. A class may use any other key for anything."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            secret = isinstance(inner, str) and inner and not inner.startswith("arn:") and _SURE.fullmatch(str(key))
+            yield from [(f"{name}.{key}", inner)] if secret else secrets_in(inner, f"{name}.{key}")
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from secrets_in(inner, f"{name}[{i}]")
+    elif isinstance(value, str) and (has_password(value) or has_password(unquote(value))):
+        yield name, value
 
 
 def has_credentials(address: str) -> bool:

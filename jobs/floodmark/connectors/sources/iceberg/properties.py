@@ -16,7 +16,7 @@ EXAMPLE = (
 )
 TYPES = ("sql", "rest")
 _NAME = "catalog_name"  # a key of ours in the extra
-_SECRET = re.compile(r"secret|token|password|credential|key|authorization|signer", re.IGNORECASE)
+_SECRET = re.compile(r"secret|token|password|credential|key|authorization|signer|connection.?string", re.IGNORECASE)
 _SHORTEST = 4  # characters of a secret that is removed from messages
 
 

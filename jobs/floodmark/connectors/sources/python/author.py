@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from floodmark.connectors.sources.python.offsets import checked
 from floodmark.connectors.sources.python.rows import table_of
 from floodmark.core.application.connections import Connection
 from floodmark.core.process.loading import load_class
 from floodmark.core.text.ddl import Column
+from floodmark.core.text.secrets import secrets_in
 from floodmark.errors import FloodmarkError, Refused, RunFailed, SourceBroken
 
 if TYPE_CHECKING:
@@ -20,12 +22,14 @@ if TYPE_CHECKING:
 
 
 class Author:
-    """One object of the class. `what`: stream or sink, and class, for messages; `file`: its module's; `secret`: what no
-    message may repeat.
+    """One object of the class. `what`: stream or sink, and class, for messages; `file`: its module's.
+
+    secrets: what no message may repeat.
     """
 
-    def __init__(self, what: str, file: str, make: Callable[[], Any], secret: str = ""):
-        self._what, self._file, self._secret = what, file, secret
+    def __init__(self, what: str, file: str, make: Callable[[], Any], secrets: Iterable[str] = ()):
+        self._what, self._file = what, file
+        self._secrets = sorted({one for one in secrets if one}, key=len, reverse=True)
         with self._named("__init__"):
             self._object = make()
 
@@ -75,7 +79,8 @@ class Author:
             lines = [one.lineno for one in traceback.extract_tb(fault.__traceback__) if one.filename == self._file]
             place = f" ({self._file}:{lines[-1]})" if lines else ""
             said = f"{type(fault).__name__}: {fault}"
-            said = said.replace(self._secret, "***") if self._secret else said
+            for secret in self._secrets:
+                said = said.replace(secret, "***")
             raise RunFailed(f"{self._what}.{method} raised {said}{place}") from None
 
 
@@ -90,4 +95,10 @@ def made(
     except TypeError as fault:
         keys = ", ".join(given) or "no settings"
         raise Refused(f"{what}: expected `settings` that {name}.__init__ takes, found {keys}: {fault}") from None
-    return Author(what, file, lambda: found(**given), connection.password if connection else "")
+    return Author(what, file, lambda: found(**given), () if connection is None else _secrets(connection))
+
+
+def _secrets(connection: Connection) -> Iterator[str]:
+    """Its password, as it is and as an address has it, and the secrets of its extra."""
+    yield from (connection.password, quote(connection.password), quote(connection.password, safe=""))
+    yield from (str(value) for _, value in secrets_in(connection.extra, "extra"))
