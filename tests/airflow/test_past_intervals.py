@@ -253,6 +253,16 @@ def test_one_that_joined_other_versions_of_lookup_tables_is_not_what_was_asked_f
         execute(rule, context(7))
 
 
+def test_one_by_another_value_of_a_variable_is_not_what_was_asked_for(rule: Rule, place: Path) -> None:
+    """The value is in the rule's text, and not in its hash."""
+    dearer = rule.model_copy(update={"sql": rule.sql.replace("count(*)", "1.1 * count(*)")})
+    assert dearer.sql != rule.sql
+    done_by(rule, place / "home", START + 7 * HOUR, START + 8 * HOUR, "b1.try1")
+    asked = of_airflow(rule, DAY + timedelta(hours=7))
+    assert asked.done(rule, Tries("b1")) == "backfill 1 is committed"
+    assert asked.done(dearer, Tries("b1")) is None
+
+
 def test_what_others_began_is_what_was_asked_for_if_lookup_tables_are_still_as_it_has_read_them(
     rule: Rule, place: Path
 ) -> None:

@@ -9,7 +9,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.flow import HOPPING, OVER, PLACES, RUNNING, SESSIONS, SLICED, STATELESS, TWO_WINDOWS, Flow
+from support.byhand import begun, folded
+from support.flow import HOPPING, OVER, PLACES, RUNNING, SESSIONS, SLICED, STATELESS, TWO_WINDOWS, Flow, event
 
 from floodmark.core.lifecycle.backfills import (
     EVER,
@@ -31,10 +32,12 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Pinned, text_of
 from floodmark.core.protocol.recovery import Step, backfill_version, before_backfill, before_write
 from floodmark.core.rules.checks.recomputing import Scope
+from floodmark.core.rules.rule import load_rule
 from floodmark.core.sql import analyse
 from floodmark.core.sql.timecolumn import time_column_of
 from floodmark.core.sql.windows import Grid, Sizes, WindowSpec
 from floodmark.errors import LedgerBroken, Refused, RunFailed, Sealed, SqlAt
+from floodmark.spark.rule.backfill.deadcolumns import texts_of
 from floodmark.spark.session import lock
 
 SECOND, MINUTE = 1_000_000, 60_000_000
@@ -345,6 +348,45 @@ def test_a_backfill_does_not_put_an_older_text_in_the_place_of_todays(tmp_path: 
     for rule, basis, now in ((old, old, mended), (mended, old, newest)):
         with pytest.raises(RunFailed, match=r"epoch 4 was written by the new version.*[.] Start the backfill again"):
             check_text(rule, head(basis), head(now, epoch=4))
+
+
+def test_nor_does_it_put_results_of_a_variable_s_older_value_there(tmp_path: Path) -> None:
+    """The values of variables are in a rule's text, and not in its hash."""
+    ran = flow(tmp_path, sql="SELECT at, n * ${RATE} AS n FROM events")
+    [old, dearer, dearest] = [load_rule(ran.write_rule(), {"RATE": rate}) for rate in ("1.08", "1.10", "1.12")]
+    assert old.hash == dearer.hash
+    check_text(old, head(old), head(old, epoch=4))
+    check_text(dearer, head(old), head(old, epoch=4))
+    check_text(dearer, head(old), head(dearer, epoch=4))
+    for rule, basis, now in ((old, old, dearer), (dearer, old, dearest)):
+        with pytest.raises(RunFailed, match=r"its file, or a variable in it, was edited .* epoch 4"):
+            check_text(rule, head(basis), head(now, epoch=4))
+
+
+def test_values_that_change_no_result_are_no_other_text(tmp_path: Path) -> None:
+    """Another spelling of an address, an installation's limit, memory."""
+    stream, spark = {"delta": "${LAKE}/in"}, {"driver_memory": "${MEMORY}"}
+    ran = flow(tmp_path, sql=STATELESS, stream=stream, settings={"sinks": [{"delta": "${LAKE}/out"}], "spark": spark})
+    path = ran.write_rule()
+    [old, now] = [
+        load_rule(path, {"LAKE": lake, "MEMORY": memory, "FLOODMARK_EPOCH_MAX_FILES": most})
+        for lake, memory, most in (("lake", "1g", "1"), ("/lake", "2g", "2"))
+    ]
+    assert old != now
+    check_text(old, head(old), head(now, epoch=4))
+
+
+def test_texts_with_other_values_of_a_variable_are_two_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share the hash of the file, and may read other columns of the dead rows."""
+    ran = flow(tmp_path, sql="SELECT at, k FROM events WHERE ${COLUMN} IS NOT NULL", sinks=1)
+    monkeypatch.setenv("COLUMN", "k")
+    ledger = begun(ran)
+    for epoch, column in enumerate(("k", "k", "v"), 1):
+        monkeypatch.setenv("COLUMN", column)
+        ran.arrive([event(epoch)])
+        folded(ran, ledger, epoch, epoch, None)
+    found = texts_of(ran.place, ledger.begun)
+    assert [(one.first, one.rule.sql.split()[-4]) for one in found] == [(1, "k"), (3, "v")]
 
 
 def test_a_home_that_is_gone_is_not_made_anew_to_be_locked(tmp_path: Path) -> None:

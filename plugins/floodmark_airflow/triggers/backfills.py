@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from floodmark.core.lifecycle.backfills import EVERYTHING, requested_interval, requested_whole, starting_in
+from floodmark.core.lifecycle.changes import same_results
 from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.rules.file.schedule import NOT_CRON, UPSTREAM
 from floodmark.views.formats import iso
@@ -142,7 +143,8 @@ class Backfill(Operation):
         return starting_in(rule, begin, end) if begin < end else (begin, end)
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
-        """Only a backfill of all of this interval by the current rule counts: a try may also have finished another one.
+        """Only a backfill of all of this interval by the current rule, with the values of its variables, counts: a try
+        may also have finished another one.
 
         One that others began counts if it has joined what a new one would join. One of sessions may be of a wider
         interval.
@@ -160,6 +162,7 @@ class Backfill(Operation):
             if one["number"] in ended
             and "rewrites" not in one  # a correction is no backfill that somebody asked for
             and (one["rule_hash"], bool(one.get("then"))) == (rule.hash, self.then)
+            and same_results(rule.from_json(one["rule"]), rule)
             and one["begin"] <= begin
             and end <= one["end"]
             and (ours or self._joins_alike(rule, one))

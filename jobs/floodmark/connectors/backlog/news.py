@@ -11,6 +11,7 @@ from floodmark.connectors.delta.lookups import changed_since
 from floodmark.connectors.places import check_same_sinks, head_now, is_moved
 from floodmark.connectors.planning.rewrites import watermark_due
 from floodmark.connectors.ports.registry import sources
+from floodmark.core.lifecycle.changes import BESIDE
 from floodmark.core.lifecycle.life import left_to, retired_at
 from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.protocol.places import moves, places_of
@@ -217,10 +218,6 @@ def _now_us() -> int:
 
 
 ROWS = 64  # newest rows of a ledger, which nearly always include the newest epoch's intent
-# Fields of a rule that do not affect its results; of Spark's settings, one does (`ansi`).
-_BESIDE = {"hash", "description", "epoch", "cleanup", "schedule", "freshness", "group", "spark", "airflow"} | {
-    "max_rows_per_window"
-}
 
 
 def rebuild_due(rule: Rule, home: Home, ledger: LedgerReader, seen: dict[str, str] | None = None) -> str | None:
@@ -248,7 +245,7 @@ def rebuild_due(rule: Rule, home: Home, ledger: LedgerReader, seen: dict[str, st
 
 def _answers(rule: Rule) -> tuple[dict[str, object], bool]:
     """The part of a rule that affects its results."""
-    return rule.model_dump(exclude=_BESIDE), rule.ansi
+    return rule.model_dump(exclude=BESIDE), rule.ansi
 
 
 def _looked_up(ledger: LedgerReader) -> dict[str, Pinned]:

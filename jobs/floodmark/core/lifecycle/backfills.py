@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from floodmark.core.lifecycle.changes import same_results
 from floodmark.core.protocol.places import PREFIX, places_of
 from floodmark.core.protocol.records.backfills import Backfill, Gaps, Restated
 from floodmark.core.protocol.records.head import Head
@@ -374,10 +375,11 @@ def check_text(rule: Rule, basis: Head, now: Head) -> None:
 
     basis: the head at which the input was read. now: the current head.
     """
-    if now.rule.hash not in (basis.rule.hash, rule.hash):
+    if not any(now.rule.hash == one.hash and same_results(now.rule, one) for one in (basis.rule, rule)):
         raise RunFailed(
-            f"rule {rule.rule}: its file was edited after this backfill started, and epoch {now.epoch} was written "
-            "by the new version; nothing was replaced. Start the backfill again: it then uses the new version, too"
+            f"rule {rule.rule}: its file, or a variable in it, was edited after this backfill started, and epoch "
+            f"{now.epoch} was written by the new version; nothing was replaced. Start the backfill again: it then "
+            "uses the new version, too"
         )
 
 

@@ -17,6 +17,23 @@ _REDECLARED = (
     "epoch without it)"
 )
 
+# Fields of a rule that do not affect its results; of Spark's settings, one does (`ansi`).
+BESIDE = {"hash", "description", "epoch", "cleanup", "schedule", "freshness", "group", "spark", "airflow"} | {
+    "max_rows_per_window"
+}
+# Tables and files are known by their ids, and an address has many spellings.
+_PLACE: dict[str, Any] = {"__all__": {"address": True, "options": {"path": True}}}
+
+
+def same_results(one: Rule, other: Rule) -> bool:
+    """Whether two texts with one hash compute the same: the values of variables are in a text, and not in its hash."""
+    return _results(one) == _results(other)
+
+
+def _results(rule: Rule) -> tuple[dict[str, Any], bool]:
+    beside = {**dict.fromkeys(BESIDE, True), **dict.fromkeys(("streams", "lookups", "sinks"), _PLACE)}
+    return rule.model_dump(exclude=beside), rule.ansi
+
 
 def check_edit(old: Rule, new: Rule) -> None:
     """Raise RuleChanged, naming each field, if `new` does not fit the progress made with `old`.

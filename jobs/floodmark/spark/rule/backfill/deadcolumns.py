@@ -77,8 +77,8 @@ def texts_of(home: Home, head: Head) -> Iterator[Text]:
         if row.kind == "intent" and row.generation == head.generation and row.epoch <= head.epoch:
             body = json.loads(row.body)
             columns = body.get("columns") or columns
-            if (body["rule_hash"], columns) != known:
-                known = (body["rule_hash"], columns)
+            if (body["rule"], columns) != known:
+                known = (body["rule"], columns)
                 yield Text(row.epoch, Entry.parse(body["entry"]), Rule.from_json(body["rule"]), columns)
 
 
