@@ -31,7 +31,7 @@ def same_results(one: Rule, other: Rule) -> bool:
 
 
 def _results(rule: Rule) -> tuple[dict[str, Any], bool]:
-    beside = {**dict.fromkeys(BESIDE, True), **dict.fromkeys(("streams", "lookups", "sinks"), _PLACE)}
+    beside: dict[str, Any] = {**dict.fromkeys(BESIDE, True), **dict.fromkeys(("streams", "lookups", "sinks"), _PLACE)}
     return rule.model_dump(exclude=beside), rule.ansi
 
 
