@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.corrected import CORRECT, at, proven
-from support.flow import Flow, event, rows_of
-from support.running import backfill, run
+from support.flow import CLASSES, Flow, event, rows_of
+from support.running import backfill, backfill_all, run
 
 from floodmark.core.lifecycle.replays import replay_of
 from floodmark.core.protocol.records.head import Head
@@ -143,6 +143,38 @@ def test_a_second_death_hides_no_row_of_the_source(spark: SparkSession, place: P
     flow.sql = "SELECT at, try_cast(k AS INT) AS i, n FROM events"
     corrected(spark, flow, "UPDATE {} SET k = 'xy' WHERE k = 'x'")
     assert found(flow, "n") == [(1,), (2,)]
+    proven(flow)
+
+
+TWICE = {"as it came": (), "with another value": ("n=9",)}
+
+
+@pytest.mark.parametrize("how", ["as it came", pytest.param("with another value", marks=pytest.mark.prove)])
+def test_a_replayed_row_that_its_class_rejects_epochs_later_stays_dead(
+    spark: SparkSession, place: Path, how: str
+) -> None:
+    """It waited in the state meanwhile. A correction leaves it out, and a replay finds it."""
+    flow = flow_of(place, "", "30 seconds", expect={"early": {"check": "v < 5", "on_fail": "dead"}})
+    flow.process = "picky:Picky"
+    first = event(500, "a", v=7.0, n=3 if TWICE[how] else 9)
+    flow.arrive([event(0, "a", n=1), event(10, "a", n=2), first, event(510, "b", n=9)])
+    run(spark, flow)
+    del flow.stream["expect"]
+    replay(spark, flow, None, *TWICE[how])
+    flow.arrive([event(1000, "c")])
+    run(spark, flow)
+    assert sum(row["_reason"].startswith("process fails") for row in rows_of(flow.place.dead)) == 2
+    corrected(spark, flow, "UPDATE {} SET n = 5 WHERE n = 2")
+    assert found(flow, "k", "total") == [("a", 1), ("a", 6)]
+    _ = backfill_all(spark, flow)
+    assert found(flow, "k", "total") == [("a", 1), ("a", 6)]
+    flow.write_class((CLASSES / "picky.py").read_text().replace("if n == 9", "if False"))
+    replay(spark, flow, "k = 'a'")
+    _ = backfill_all(spark, flow)
+    assert found(flow, "k", "total") == [("a", 1), ("a", 6), ("a", 15)]
+    proven(flow)
+    corrected(spark, flow, "DELETE FROM {} WHERE v = 7")
+    assert found(flow, "k", "total") == [("a", 1), ("a", 6)]
     proven(flow)
 
 

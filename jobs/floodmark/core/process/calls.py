@@ -19,6 +19,8 @@ from floodmark.core.process.values import Record, short
 from floodmark.core.text.ddl import columns_of
 from floodmark.errors import ProcessFault
 
+FAILS, LACKS = "fails for key", "expected a value that Python has"
+REJECTIONS = (f"process {FAILS} ", f"{LACKS} ")  # begin the reasons of rows that a class has rejected
 Key = tuple[Any, ...]
 Row = dict[str, Any]
 Output = tuple[Any, ...]
@@ -156,7 +158,7 @@ class _Turn:
         line = f" ({file}, line {frames[-1].lineno})" if frames else ""
         when = self._caller.times.event_time(self._ctx.position)
         why = " ".join(f"{type(fault).__name__}: {_said(fault)}".split())
-        return f"{method} fails for key {short(self._key)}, event time {when}{line}: {why}"
+        return f"{method} {FAILS} {short(self._key)}, event time {when}{line}: {why}"
 
 
 def _said(fault: BaseException) -> str:

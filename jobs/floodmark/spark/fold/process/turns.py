@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark.core.lifecycle.zones import far_text
-from floodmark.core.process.calls import Caller, Rejected
+from floodmark.core.process.calls import LACKS, Caller, Rejected
 from floodmark.core.process.context import ORIGIN, Declaration, Times
 from floodmark.core.process.loading import load_class
 from floodmark.core.process.slots import Change, Place, Slot
@@ -198,8 +198,8 @@ def _lacking(layout: Layout, batch: pa.RecordBatch, row: int, column: str, probl
     at = batch["time"][row].as_py()
     when = "" if at is None else f", event time {far_text(at)}"
     return (
-        "expected a value that Python has (times from year 1 to 9999, in UTC; text that is UTF-8; maps without a key "
-        f"twice) in {layout.place(column)}, for key {short(key)}{when}, found {_shown(batch[column].slice(row, 1))}: "
+        f"{LACKS} (times from year 1 to 9999, in UTC; text that is UTF-8; maps without a key twice) "
+        f"in {layout.place(column)}, for key {short(key)}{when}, found {_shown(batch[column].slice(row, 1))}: "
         f"{' '.join(problem.split())}"
     )
 

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from floodmark.connectors.columns import needed, with_checked_columns
 from floodmark.connectors.ports.registry import sources
+from floodmark.core.process.calls import REJECTIONS
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Columns
@@ -25,6 +26,8 @@ from floodmark.ledger.ledger import LedgerReader
 from floodmark.spark.fold.folds import fold_of
 from floodmark.spark.rule.generation import Plan
 
+# SQL: whether a class has rejected a dead row. Any earlier epoch may have read it, as it may have waited in the state.
+REJECTED = " OR ".join(f"startswith(_reason, '{reason}')" for reason in REJECTIONS)
 WIDENED = (("tinyint", "smallint", "int", "bigint"), ("float", "double"))  # by Delta, each to a later one
 
 

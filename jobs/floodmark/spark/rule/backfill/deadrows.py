@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Window
@@ -23,13 +24,13 @@ from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import HistoryGone
 from floodmark.spark.read.digesting import HASH, Digesting
 from floodmark.spark.read.replaying import replayed
-from floodmark.spark.rule.backfill.deadcolumns import Compared
+from floodmark.spark.rule.backfill.deadcolumns import REJECTED, Compared
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.session.constants import AS_JSON
 
 SCHEMAS = "avro_schema"  # option of a stream: `core.lifecycle.changes` lets it change
 THERE = "_floodmark_there"  # whether a source still holds the dead row
-TIMES, PLACE, WHOLE = "_floodmark_times", "_floodmark_place", "_floodmark_whole"
+TIMES, PLACE, WHOLE, SIGN = "_floodmark_times", "_floodmark_place", "_floodmark_whole", "_floodmark_sign"
 
 
 def replays_of(plan: Plan, dead: DataFrame, head: Head, first: int, upto: int) -> list[DataFrame]:
@@ -88,13 +89,24 @@ class Originals:
     def marked(self, dead: DataFrame) -> DataFrame:
         """The generation's rows of the dead table, with THERE.
 
-        A row that died again, in a replay, is there if the row that the replay read is there.
+        A row that died again, in a replay, is there if the row that the replay read is there. A row that a class has
+        rejected may have waited: it is looked for among the source's rows and what all replays up to then have made.
         """
-        rows, again = dead.where(of_epochs(self.head, 1, self.head.epoch)), F.col("_epoch").isin(*self.head.replays)
-        found = self._kept(self._told(rows.where(~again), self.rows))
-        for epoch in sorted(row["_epoch"] for row in rows.where(again).select("_epoch").distinct().collect()):
-            (made,) = replays_of(self.plan, found.where(THERE).drop(THERE), self.head, epoch, epoch)
-            found = self._kept(found.unionByName(self._told(rows.where(f"_epoch = {epoch}"), made)))
+        rows = dead.where(of_epochs(self.head, 1, self.head.epoch))
+        waited = F.lit(False) if self.plan.rule.process is None else F.expr(REJECTED)
+        again = F.col("_epoch").isin(*self.head.replays) & ~waited
+        epochs = set(map(tuple, rows.where(again | waited).select("_epoch", waited).distinct().collect()))
+        found, among = self._kept(self._told(rows.where(~again & ~waited), [self.rows])), [self.rows]
+        for replay, end in pairwise([0, *sorted(self.head.replays), self.head.epoch + 1]):
+            late = [epoch for epoch, has_waited in epochs if has_waited and epoch >= replay]
+            if late or (replay, False) in epochs:
+                among += replays_of(self.plan, found.where(THERE).drop(THERE), self.head, replay, replay)
+            if (replay, False) in epochs:
+                died = self._told(rows.where(again).where(f"_epoch = {replay}"), among[-1:])
+                found = self._kept(found.unionByName(died))
+            if any(epoch < end for epoch in late):
+                rejected = rows.where(waited).where(f"_epoch BETWEEN {replay} AND {end - 1}")
+                found = self._kept(found.unionByName(self._told(rejected, among, [found.where(THERE)])))
         return found
 
     def _kept(self, rows: DataFrame) -> DataFrame:
@@ -102,24 +114,31 @@ class Originals:
         self.held.append(rows.persist(StorageLevel.MEMORY_AND_DISK))
         return rows
 
-    def _told(self, dead: DataFrame, among: DataFrame) -> DataFrame:
+    def _told(self, dead: DataFrame, among: Sequence[DataFrame], used: Sequence[DataFrame] = ()) -> DataFrame:
+        """The dead rows with THERE: those that are among these rows. used: dead rows that have been found there."""
         frames = []
         for one in self.compared:
             for i, name in enumerate(one.columns):
-                mine, theirs = dead.where(one.epochs).where(F.col("_stream") == name), among.where(f"_s = {i}")
-                frames.append(self._counted(mine, theirs, one, name))
+                mine, *others = (rows.where(F.col("_stream") == name) for rows in (dead.where(one.epochs), *used))
+                theirs = [rows.where(f"_s = {i}") for rows in among]
+                frames.append(self._counted(mine, theirs, one, name, others))
         return reduce(DataFrame.unionByName, frames)
 
-    def _counted(self, dead: DataFrame, among: DataFrame, how: Compared, stream: str) -> DataFrame:
+    def _counted(
+        self, dead: DataFrame, among: Sequence[DataFrame], how: Compared, stream: str, used: Sequence[DataFrame]
+    ) -> DataFrame:
         """The dead rows of a stream with THERE."""
         alike, prefix = StructType(how.columns[stream]), self.plan.fold.shape.prefix(stream)
-        wanted = Digesting(alike, exact=True).hashed(_widened(dead, alike))
-        found = Digesting(alike, exact=True, before=f"`{prefix}").hashed(among).select(HASH)
+        digesting, of_frame = Digesting(alike, exact=True), Digesting(alike, exact=True, before=f"`{prefix}")
+        wanted = digesting.hashed(_widened(dead, alike))
+        found = reduce(DataFrame.unionAll, [of_frame.hashed(rows).select(HASH) for rows in among])
         if how.gone[stream] and not self.every:  # where more rows count as touched than are, nothing is lost
             unsure = wanted.join(found, HASH, "left_semi").select(*map(quoted, alike.names))
             _refuse_unsure(self.plan.rule, stream, how.gone[stream], unsure)
-        own = found.join(wanted.select(HASH).distinct(), HASH, "left_semi")
-        often = own.groupBy(HASH).agg(F.count(F.lit(1)).alias(TIMES))
+        taken = [] if self.every else [digesting.hashed(_widened(rows, alike)).select(HASH) for rows in used]
+        signed = [found.withColumn(SIGN, F.lit(1)), *(rows.withColumn(SIGN, F.lit(-1)) for rows in taken)]
+        own = reduce(DataFrame.unionAll, signed).join(wanted.select(HASH).distinct(), HASH, "left_semi")
+        often = own.groupBy(HASH).agg(F.sum(SIGN).alias(TIMES))
         place = F.row_number().over(Window.partitionBy(HASH).orderBy("_epoch", "_reason"))
         told = wanted.withColumn(PLACE, F.lit(1) if self.every else place).join(often, HASH, "left")
         return told.withColumn(THERE, F.expr(f"{PLACE} <= coalesce({TIMES}, 0)")).drop(HASH, PLACE, TIMES)
