@@ -184,6 +184,7 @@ def test_a_class_that_breaks_a_promise_is_named(old: str, new: str, fault: type[
         ("return [{'m': 1}]", SourceBroken, r"rows:Rows\.read: expected a column n in every row, found m"),
         ("return None", SourceBroken, r"rows:Rows\.read: expected batches, or lists of dicts, found None"),
         ("yield [{'n': 1}]; raise OSError('gone')", RunFailed, r"rows:Rows\.read raised OSError: gone \(rows.py:12\)$"),
+        ("import sys; sys.exit()", RunFailed, r"rows:Rows\.read raised SystemExit: .*\(rows.py:12\)$"),
         (
             "raise OSError('no p4/ss, p4%2Fss or t0k here')",
             RunFailed,

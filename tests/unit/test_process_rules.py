@@ -397,11 +397,20 @@ def test_modules_that_are_missing_are_told_by_validate(folder: Path) -> None:
     assert "alarms.py:2: expected a module no_such_module on the Python path, found none" in found.output
 
 
-def test_a_module_that_fails_is_refused_and_leaves_nothing_behind() -> None:
-    with pytest.raises(RuleInvalid, match=r"alarms.py: cannot be imported: ZeroDivisionError"):
-        load_class("1 / 0", "alarms.py", "Alarm")
-    with pytest.raises(RuleInvalid, match="cannot be imported: ZeroDivisionError"):
-        load_class("1 / 0", "alarms.py", "Alarm")
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("1 / 0", "ZeroDivisionError"), ("class Alarm: pass\nimport sys\nsys.exit(0)", "SystemExit: 0")],
+)
+def test_a_module_that_fails_is_refused_and_leaves_nothing_behind(text: str, problem: str) -> None:
+    for _ in range(2):
+        with pytest.raises(RuleInvalid, match=f"alarms.py: cannot be imported: {problem}"):
+            load_class(text, "alarms.py", "Alarm")
+
+
+def test_an_interrupt_passes_and_leaves_no_half_module() -> None:
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            load_class("class Alarm: pass\nraise KeyboardInterrupt", "alarms.py", "Alarm")
 
 
 def test_two_modules_of_one_name_stay_apart() -> None:

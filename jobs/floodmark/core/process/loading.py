@@ -45,7 +45,9 @@ def _run(known: str, source: str, file: str) -> ModuleType:
     sys.modules[known] = module  # dataclasses look their module up
     try:
         exec(compile(source, file, "exec"), module.__dict__)  # noqa: S102 - this is what `process:` asks for
-    except Exception as fault:
-        del sys.modules[known]
+    except BaseException as fault:
+        del sys.modules[known]  # half a module is none
+        if not isinstance(fault, Exception | SystemExit):  # sys.exit would end the whole run, with the code 0 even
+            raise
         raise RuleInvalid(f"{file}: cannot be imported: {type(fault).__name__}: {fault}") from fault
     return module

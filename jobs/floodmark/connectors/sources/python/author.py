@@ -75,7 +75,7 @@ class Author:
             yield
         except FloodmarkError:
             raise
-        except Exception as fault:
+        except (Exception, SystemExit) as fault:  # sys.exit would end the whole run, with the code 0 even
             lines = [one.lineno for one in traceback.extract_tb(fault.__traceback__) if one.filename == self._file]
             place = f" ({self._file}:{lines[-1]})" if lines else ""
             said = f"{type(fault).__name__}: {fault}"
