@@ -277,6 +277,9 @@ def test_what_cannot_be_sorted_or_imported_is_refused(spark: SparkSession, place
     )
     with pytest.raises(RuleInvalid, match="cannot be imported: ModuleNotFoundError"):
         run(spark, flow)
+    flow.write_class((CLASSES / flow.module).read_text() + "Totals.ttl = {'last': '1 day'}\n")
+    with pytest.raises(RuleInvalid, match=r"has the ttl .* of its text, {}, found {'last': 86400000000}"):
+        run(spark, flow)
     shutil.rmtree(flow.source)
     spark.sql("SELECT timestamp'2001-01-01' AS at, 'a' AS k, array(map('a', 1)) AS m").write.format("delta").save(
         flow.source

@@ -20,7 +20,9 @@ from typer.testing import CliRunner
 from floodmark.cli.app import app
 from floodmark.connectors.columns import check_columns
 from floodmark.core.lifecycle.changes import check_edit
-from floodmark.core.process.loading import load_class
+from floodmark.core.process.context import Declaration
+from floodmark.core.process.declaration import Declared, declared
+from floodmark.core.process.loading import check_as_read, declared_by, load_class
 from floodmark.core.process.stable import of_its_epoch, unstable
 from floodmark.core.process.values import Record
 from floodmark.core.rules.rule import Rule, load_rule
@@ -121,6 +123,9 @@ def test_the_module_may_be_on_the_python_path(folder: Path, load: Any, monkeypat
         (("output =", "out ="), "alarms.py:7: expected `output = ...` in class Alarm, found none"),
         (("message STRING", "message TEXT"), "output: expected a type out of BOOLEAN, TINYINT"),
         (('"30 days"', "DAYS"), "alarms.py:10: expected ttl as a literal"),
+        (('"30 days"}', '"1 h"}; ttl |= {}'), "alarms.py:10: expected ttl as a literal"),
+        (('"30 days"}', '"1 h"}; ttl["odd"] = "1 h"'), "alarms.py:10: expected ttl as a literal"),
+        (("(Base)", "(Base, Base)"), "alarms.py:7: expected base classes that Python can put in an order"),
         (("30 days", "1 month"), "ttl['last']: expected a duration"),
         (('"last": "30', '"least": "30'), "expected ttl = {'name': '30 days'} with names among last, odd, counters"),
         (("value DOUBLE", "value INTERVAL"), "state['last']: expected a type out of"),
@@ -411,6 +416,50 @@ def test_an_interrupt_passes_and_leaves_no_half_module() -> None:
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             load_class("class Alarm: pass\nraise KeyboardInterrupt", "alarms.py", "Alarm")
+
+
+BASES = """\
+class Base:
+    output, state, ttl = None, {}, {}
+    output = "n INT"
+    state = {"last": "v BIGINT"}
+    ttl = {"last": "30 days"}
+    def process(self, key, rows, ctx): pass
+class Loud(Base): pass
+class Short(Base):
+    ttl = {"last": "1 day"}
+    def on_clock(self, key, at, name, ctx): pass
+class Alarm(Loud, Short): pass
+"""
+
+
+@pytest.mark.parametrize("bases", ["Loud, Short", "Short, Loud", "Loud", "Base", "Loud, Base, object"])
+def test_a_class_is_read_as_python_makes_it(bases: str) -> None:
+    text = BASES.replace("Loud, Short", bases)
+    read, made = declared(text, "a.py", "Alarm"), load_class(text, "a.py", "Alarm")
+    assert declared_by(made) == (read.output, _declaration(read))
+    check_as_read(made, read.output, _declaration(read), "a.py")
+
+
+def _declaration(read: Declared) -> Declaration:
+    return Declaration(read.state, read.ttl_us, read.timers, read.clock_timers)
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("Alarm.output = 'm INT'", "the output of its text, 'n int', found 'm int' after its module has run"),
+        ("Alarm.state = {}", r"the state of its text, {'last': 'v bigint'}, found {}"),
+        ("Base.ttl.clear(); Short.ttl.clear()", r"the ttl \(in microseconds\) of its text, {'last': 864.*}, found {}"),
+        ("Alarm.on_timer = 1", "the method on_timer of its text, False, found True"),
+        ("del Short.on_clock", "the method on_clock of its text, True, found False"),
+        ("Alarm.state = None", "has the declarations of its text, found AttributeError: .* after its module has run"),
+    ],
+)
+def test_what_a_statement_changes_in_a_class_that_was_read_is_refused(statement: str, problem: str) -> None:
+    read, made = declared(BASES, "a.py", "Alarm"), load_class(f"{BASES}{statement}\n", "a.py", "Alarm")
+    with pytest.raises(RuleInvalid, match=problem):
+        check_as_read(made, read.output, _declaration(read), "a.py")
 
 
 def test_two_modules_of_one_name_stay_apart() -> None:

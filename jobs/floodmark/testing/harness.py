@@ -15,11 +15,11 @@ from itertools import groupby
 from typing import Any
 
 from floodmark.core.process.calls import Caller, Row
-from floodmark.core.process.context import CLOCK_TIMERS, COUNTERS, TIMERS, Declaration, Times
+from floodmark.core.process.context import CLOCK_TIMERS, COUNTERS, TIMERS, Times
+from floodmark.core.process.loading import declared_by
 from floodmark.core.process.slots import Change, Place, Slot
 from floodmark.core.process.values import Record
-from floodmark.core.text.ddl import columns_of, text_of
-from floodmark.core.text.durations import parse_duration
+from floodmark.core.text.ddl import columns_of
 
 Key = tuple[Any, ...]
 
@@ -37,15 +37,9 @@ class Harness:
         self, process_class: type, key: Sequence[str], event_time: str = "at", zoned: bool = True, stream: str = ""
     ):
         self._class, self._key, self._time, self._stream = process_class, tuple(key), event_time, stream
+        self._output_ddl, self._kept = declared_by(process_class)
+        self._output = Record(columns_of(self._output_ddl))
         declared: Any = process_class
-        self._output_ddl = text_of(columns_of(declared.output))
-        self._output = Record(columns_of(declared.output))
-        self._kept = Declaration(
-            state={name: text_of(columns_of(ddl)) for name, ddl in getattr(declared, "state", {}).items()},
-            ttl_us={name: parse_duration(text) for name, text in getattr(declared, "ttl", {}).items()},
-            timers=hasattr(process_class, "on_timer"),
-            clock_timers=hasattr(process_class, "on_clock"),
-        )
         self._file = declared.process.__code__.co_filename
         self._waiting: list[Row] = []
         self._slots: dict[Key, dict[Place, Slot]] = {}

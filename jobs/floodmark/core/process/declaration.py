@@ -128,7 +128,8 @@ class _Class:
             there = ", ".join(self._classes) or "no class"
             raise ValueError(f"{file}: expected a class {name}, found {there}")
         self._node = self._classes[name]
-        self._members = dict(reversed([pair for node in self._lineage(self._node, ()) for pair in _members(node)]))
+        self._stand_ins: dict[str, type] = {}
+        self._members = dict(reversed([pair for node in self._lineage() for pair in _members(node)]))
 
     def declared(self) -> Declared:
         self._check_methods()
@@ -142,16 +143,24 @@ class _Class:
             clock_timers="on_clock" in self._members,
         )
 
-    def _lineage(self, node: ast.ClassDef, seen: tuple[str, ...]) -> Iterator[ast.ClassDef]:
-        """The class, then its base classes, nearest first."""
-        yield node
+    def _lineage(self) -> list[ast.ClassDef]:
+        """The class and its base classes, in the order in which Python looks for attributes."""
+        try:
+            return [self._classes[one.__name__] for one in self._stand_in(self._node, ()).__mro__[:-1]]
+        except TypeError as fault:
+            raise self._fault(self._node, f"expected base classes that Python can put in an order: {fault}") from None
+
+    def _stand_in(self, node: ast.ClassDef, seen: tuple[str, ...]) -> type:
+        """An empty class with bases like those of this class: Python itself tells their order."""
+        bases = []
         for base in node.bases:
             name = ast.unparse(base)
             if name in self._classes and name not in seen:
-                yield from self._lineage(self._classes[name], (*seen, node.name))
+                bases.append(self._stand_ins.get(name) or self._stand_in(self._classes[name], (*seen, node.name)))
             elif name not in ("object", "ABC", "abc.ABC"):
                 raise self._fault(base, f"expected base classes of this module, found {name}: their declarations "
                                         "cannot be read without importing them")  # fmt: skip
+        return self._stand_ins.setdefault(node.name, type(node.name, tuple(bases), {}))
 
     def _check_methods(self) -> None:
         if "process" not in self._members:
@@ -235,14 +244,25 @@ class _Class:
 
 
 def _members(node: ast.ClassDef) -> Iterator[tuple[str, ast.AST]]:
-    """Methods, and the values of class attributes, last definition first: of several with one name the last counts."""
+    """Methods, and the values of class attributes, last definition first: of several with one name the last counts.
+
+    A value that is changed in place (`ttl["a"] = …`, `ttl |= …`) is the statement, which is no literal.
+    """
     for child in reversed(node.body):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield child.name, child
         elif isinstance(child, ast.Assign):
-            yield from ((ast.unparse(target), child.value) for target in child.targets)
+            yield from (_assigned(target, child) for target in child.targets)
         elif isinstance(child, ast.AnnAssign) and child.value is not None:
             yield ast.unparse(child.target), child.value
+        elif isinstance(child, ast.AugAssign):
+            yield ast.unparse(child.target), child
+
+
+def _assigned(target: ast.expr, statement: ast.Assign) -> tuple[str, ast.AST]:
+    if isinstance(target, ast.Subscript):
+        return ast.unparse(target.value), statement
+    return ast.unparse(target), statement.value
 
 
 def _is_abstract(method: ast.FunctionDef) -> bool:

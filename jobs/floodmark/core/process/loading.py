@@ -12,6 +12,9 @@ from threading import get_ident
 from types import ModuleType
 from typing import Any
 
+from floodmark.core.process.context import Declaration
+from floodmark.core.text.ddl import columns_of, text_of
+from floodmark.core.text.durations import parse_duration
 from floodmark.errors import Refused, RuleInvalid
 
 _forbidden: list[str] = []
@@ -51,3 +54,40 @@ def _run(known: str, source: str, file: str) -> ModuleType:
             raise
         raise RuleInvalid(f"{file}: cannot be imported: {type(fault).__name__}: {fault}") from fault
     return module
+
+
+def declared_by(found: Any) -> tuple[str, Declaration]:
+    """The `output` of an imported class, and what else it declares."""
+    return text_of(columns_of(found.output)), Declaration(
+        state={name: text_of(columns_of(ddl)) for name, ddl in getattr(found, "state", {}).items()},
+        ttl_us={name: parse_duration(text) for name, text in getattr(found, "ttl", {}).items()},
+        timers=hasattr(found, "on_timer"),
+        clock_timers=hasattr(found, "on_clock"),
+    )
+
+
+def check_as_read(found: type, output: str, read: Declaration, file: str) -> None:
+    """Raise RuleInvalid if an imported class declares other than what was read of its module's text.
+
+    A decorator may have changed it, say, or a statement within an `if`.
+    """
+    try:
+        has = declared_by(found)
+    except Exception as fault:
+        problem = f"{type(fault).__name__}: {fault}"
+        raise RuleInvalid(
+            f"{file}: expected that {found.__name__} has the declarations of its text, found {problem} {_CAUSE}"
+        ) from fault
+    for name, real, text in zip(_DECLARED, _listed(*has), _listed(output, read), strict=True):
+        if real != text:
+            raise RuleInvalid(
+                f"{file}: expected that {found.__name__} has the {name} of its text, {text!r}, found {real!r} {_CAUSE}"
+            )
+
+
+_CAUSE = "after its module has run: assign a literal once, and let no decorator or other statement change it"
+_DECLARED = ("output", "state", "ttl (in microseconds)", "method on_timer", "method on_clock")
+
+
+def _listed(output: str, has: Declaration) -> tuple[Any, ...]:
+    return output, has.state, has.ttl_us, has.timers, has.clock_timers

@@ -25,7 +25,8 @@ from floodmark.core.lifecycle.abandoning import abandonable
 from floodmark.core.lifecycle.backfills import Interval, as_computed, is_requested, is_still_valid
 from floodmark.core.lifecycle.corrections import check_uncut, settled_at
 from floodmark.core.lifecycle.life import check_living, left_to, refuse_rebuilt
-from floodmark.core.process.loading import load_class
+from floodmark.core.process.context import Declaration
+from floodmark.core.process.loading import check_as_read, load_class
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.places import moves
 from floodmark.core.protocol.records.backfills import Rewrite
@@ -34,7 +35,7 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life, Replay
 from floodmark.core.protocol.recovery import Gate, at_the_gate
 from floodmark.core.rules.checks.recomputing import has_keys
-from floodmark.core.rules.rule import Rule
+from floodmark.core.rules.rule import Process, Rule
 from floodmark.errors import Busy, Refused
 from floodmark.ledger.forgetting import check_forget_ended
 from floodmark.ledger.home import Home
@@ -257,11 +258,10 @@ class RuleRun:
         return _computed(session, plan, self._home, head, interval)
 
     def _check_first(self) -> None:
-        """Run the checks that write nothing, including that a class's module can be imported here."""
+        """Run the checks that write nothing, including that a class can be imported here, and is as it was read."""
         check_without_jvm(self._rule, self._home.root)
-        process = self._rule.process
-        if process is not None:
-            load_class(process.source, process.file, process.name)
+        if self._rule.process is not None:
+            _check_class(self._rule.process)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -309,6 +309,12 @@ class RuleRun:
         if known is None or known.head is None:
             raise Refused(f"rule {self._rule.rule} has not run yet: there is nothing to {what}")
         return known
+
+
+def _check_class(process: Process) -> None:
+    found = load_class(process.source, process.file, process.name)
+    read = Declaration(process.state, process.ttl_us, process.timers, process.clock_timers)
+    check_as_read(found, process.output, read, process.file)
 
 
 def _with_rewrites(rule: Rule, home: Home, head: Head, foreseen: Mapping[str, Foreseen] | None) -> Head:
