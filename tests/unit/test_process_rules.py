@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -15,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from pyspark.sql.types import ArrayType, DataType, DecimalType, IntegerType, MapType, StructType
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
@@ -28,6 +30,8 @@ from floodmark.core.process.values import Record
 from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.core.text.ddl import columns_of, text_of
 from floodmark.errors import RuleChanged, RuleInvalid, WrongColumn
+from floodmark.spark.fold.process.processframes import refuse_unfit_for_a_class
+from floodmark.spark.read.shape import Shape
 
 RULE = """\
 rule: alarms
@@ -128,6 +132,8 @@ def test_the_module_may_be_on_the_python_path(folder: Path, load: Any, monkeypat
         (("(Base)", "(Base, Base)"), "alarms.py:7: expected base classes that Python can put in an order"),
         (("30 days", "1 month"), "ttl['last']: expected a duration"),
         (('"last": "30', '"least": "30'), "expected ttl = {'name': '30 days'} with names among last, odd, counters"),
+        (("value DOUBLE", "value MAP<STRUCT<a: INT>, INT>"), "state['last']: expected maps whose keys are neither"),
+        (("message STRING", "m ARRAY<MAP<INT, MAP<ARRAY<INT>, INT>>>"), "output: expected maps whose keys are neither"),
         (("value DOUBLE", "value INTERVAL"), "state['last']: expected a type out of"),
         (("value DOUBLE", "at DATE"), "state['last']: expected each column once, found at twice"),
         (("value DOUBLE", "_value DOUBLE"), "state['last']: expected columns without a leading _, found _value"),
@@ -460,6 +466,25 @@ def test_what_a_statement_changes_in_a_class_that_was_read_is_refused(statement:
     read, made = declared(BASES, "a.py", "Alarm"), load_class(f"{BASES}{statement}\n", "a.py", "Alarm")
     with pytest.raises(RuleInvalid, match=problem):
         check_as_read(made, read.output, _declaration(read), "a.py")
+
+
+WHOLE, PAIR, PLAIN_MAP = IntegerType(), StructType().add("x", IntegerType()), MapType(IntegerType(), IntegerType())
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        (MapType(PAIR, WHOLE), r"neither arrays nor structs, found m map<struct<x:int>,int>"),
+        (MapType(ArrayType(WHOLE), WHOLE), r"neither arrays nor structs, found m map<array<int>,int>"),
+        (ArrayType(PLAIN_MAP), r"can be sorted, found m array<map<int,int>>"),
+        (MapType(WHOLE, PLAIN_MAP), r"can be sorted, found m map<int,map<int,int>>"),
+        (MapType(DecimalType(3, 1), PAIR), None),
+    ],
+)
+def test_a_class_gets_no_column_without_order_or_without_a_value_of_python(kind: DataType, problem: str | None) -> None:
+    shape = Shape({"s": StructType().add("m", kind)})
+    with nullcontext() if problem is None else pytest.raises(WrongColumn, match=problem):
+        refuse_unfit_for_a_class(shape)
 
 
 def test_two_modules_of_one_name_stay_apart() -> None:

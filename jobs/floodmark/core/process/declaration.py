@@ -206,9 +206,16 @@ class _Class:
         if not isinstance(ddl, str):
             raise self._fault(self._members[member], f"expected {what} as text such as 'device STRING, at TIMESTAMP'")
         try:
-            return columns_of(ddl)
+            found = columns_of(ddl)
         except ValueError as fault:
             raise self._fault(self._members[member], f"{what}: {fault}") from None
+        nested = next((str(column) for column in found if column.type.has_nested_key), None)
+        if nested is not None:
+            raise self._fault(
+                self._members[member],
+                f"{what}: expected maps whose keys are neither arrays nor structs, which no dict has, found {nested}",
+            )
+        return found
 
     def _check_state(self, state: dict[str, tuple[Column, ...]]) -> None:
         lower = [name.lower() for name in state]

@@ -41,6 +41,13 @@ class Type:
         """Whether it contains a map, at any depth."""
         return self.name == "map" or any(part.type.has_map for part in self.parts)
 
+    @property
+    def has_nested_key(self) -> bool:
+        """Whether it contains a map whose keys are arrays or structs, which no dict of Python can have."""
+        return (self.name == "map" and bool(self.parts[0].type.parts)) or any(
+            part.type.has_nested_key for part in self.parts
+        )
+
 
 @dataclass(frozen=True)
 class Column:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
-from pyspark.sql.types import DataType, MapType, StructField, StructType, VariantType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
 
 from floodmark.connectors.columns import KEY_TYPES, is_key_type
 from floodmark.core.process.context import CLOCK_TIMERS, COUNTERS, TIMERS
@@ -37,7 +37,7 @@ class Frames:
             states=tuple(tuple(schema.names) for schema in self._states.values()),
             output=len(self.output),
         )
-        _refuse_without_order(shape)
+        refuse_unfit_for_a_class(shape)
 
     def event_time(self, stream: str) -> str:
         """The column with the event time, as the stream spells it."""
@@ -210,16 +210,24 @@ def _key_fields(process: Process, shape: Shape) -> list[StructField]:
     return list(found.values())
 
 
-def _refuse_without_order(shape: Shape) -> None:
-    """Raise WrongColumn for a column that cannot be sorted: rows of one time are sorted by all their columns."""
+def refuse_unfit_for_a_class(shape: Shape) -> None:
+    """Raise WrongColumn for a column that cannot be sorted, or whose values Python lacks.
+
+    Rows of one time are sorted by all their columns.
+    """
     for stream, schema in shape.streams.items():
         for field in schema:
+            shown = f"{field.name} {field.dataType.simpleString()}"
             inside = field.dataType.valueType if isinstance(field.dataType, MapType) else field.dataType
             if not _has_order(inside):
                 raise WrongColumn(
-                    f"stream {stream}: expected columns that can be sorted, found {field.name} "
-                    f"{field.dataType.simpleString()}: a class gets rows with equal event times sorted by all their "
-                    "columns; read a table without that column"
+                    f"stream {stream}: expected columns that can be sorted, found {shown}: a class gets rows with "
+                    "equal event times sorted by all their columns; read a table without that column"
+                )
+            if isinstance(field.dataType, MapType) and isinstance(field.dataType.keyType, StructType | ArrayType):
+                raise WrongColumn(
+                    f"stream {stream}: expected maps whose keys are neither arrays nor structs, found {shown}: a class "
+                    "gets a map as a dict, which has no such keys; read a table without that column"
                 )
 
 
