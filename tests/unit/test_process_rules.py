@@ -171,6 +171,21 @@ def test_mistakes_are_named(load: Any, folder: Path, edit: tuple[str, str], said
         ("import pyspark.sql.functions as F\nx = F.current_timestamp()", "pyspark.sql.functions.current_timestamp"),
         ("def f():\n    from os import urandom\n    return urandom(1)", "os.urandom"),
         ("from random import *", "found *"),
+        ("import time\nx = time.clock_gettime(time.CLOCK_REALTIME)", "time.clock_gettime"),
+        ("import time\nx = time.gmtime()", "time.gmtime"),
+        ("import time\nx = time.gmtime(None)", "time.gmtime"),
+        ("import time\nx = time.gmtime(*y)", "time.gmtime"),
+        ("import time\nx = time.strftime('%Y')", "time.strftime"),
+        ("import time\nx = map(time.ctime, y)", "time.ctime"),
+        (
+            "import pandas as pd\nx = pd.Timestamp('now', tz='UTC')",
+            "pandas.Timestamp('now') gives a different answer in a replay: use ctx.now",
+        ),
+        ("from pandas import to_datetime\nx = to_datetime(arg='today')", "pandas.to_datetime('today')"),
+        ("import numpy as np\nx = np.datetime64('now')", "numpy.datetime64('now')"),
+        ("import pendulum\nx = pendulum.now()", "pendulum.now"),
+        ("from airflow.utils import timezone\nx = timezone.utcnow()", "airflow.utils.timezone.utcnow"),
+        ("import ssl\nx = ssl.RAND_bytes(1)", "ssl.RAND_bytes gives a different answer in a replay: derive it"),
     ],
 )
 def test_clocks_and_randomness_are_found(text: str, found: str) -> None:
@@ -187,6 +202,9 @@ def test_clocks_and_randomness_are_found(text: str, found: str) -> None:
         "import uuid\nx = uuid.uuid5",
         "now = 1\nx = now",
         "import os\nos.path",
+        "import time\nx = time.strftime('%Y', time.gmtime(row['seconds']))",
+        "import time as t\nx = t.ctime(1), t.localtime(1), t.asctime(y)",
+        "import pandas as pd\nx = pd.Timestamp('2001-01-01'), pd.to_datetime(row['now']), pd.Timedelta('now')",
     ],
 )
 def test_what_a_replay_does_not_change_is_allowed(text: str) -> None:
@@ -238,6 +256,7 @@ def helper(c):
         ({"base": "return ctx.now"}, ["a.py:7: ctx.now"]),
         ({"helper": "return c.now"}, ["a.py:17: c.now"]),
         ({"mine": "return datetime.now()"}, ["a.py:11: datetime.datetime.now"]),
+        ({"mine": "import pandas; return pandas.Timestamp('now')"}, ["a.py:11: pandas.Timestamp('now')"]),
     ],
 )
 def test_what_a_class_reads_of_its_epoch_is_found(texts: dict[str, str], found: list[str]) -> None:

@@ -15,17 +15,26 @@ _CLOCKS = frozenset(
     datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today datetime.date.today
     time.time time.time_ns time.monotonic time.monotonic_ns time.perf_counter time.perf_counter_ns time.process_time
     time.process_time_ns time.localtime time.gmtime time.ctime time.strftime time.asctime
+    time.clock_gettime time.clock_gettime_ns time.thread_time time.thread_time_ns os.times
     pandas.Timestamp.now pandas.Timestamp.utcnow pandas.Timestamp.today
     pyspark.sql.functions.current_timestamp pyspark.sql.functions.now pyspark.sql.functions.current_date
     pyspark.sql.functions.localtimestamp pyspark.sql.functions.unix_timestamp
+    pendulum.now pendulum.today pendulum.tomorrow pendulum.yesterday
+    pendulum.DateTime.now pendulum.DateTime.utcnow pendulum.DateTime.today pendulum.Date.today
+    arrow.now arrow.utcnow arrow.Arrow.now arrow.Arrow.utcnow airflow.utils.timezone.utcnow
 """.split()
 )
 _RANDOM = frozenset(
     """
     uuid.uuid1 uuid.uuid4 uuid.uuid6 uuid.uuid7 uuid.uuid8 uuid.getnode os.urandom os.getrandom
+    ssl.RAND_bytes
     pyspark.sql.functions.rand pyspark.sql.functions.randn pyspark.sql.functions.uuid
 """.split()
 )
+# With so many arguments these do not read the clock, but convert the last of them.
+_CONVERT = {"time.localtime": 1, "time.gmtime": 1, "time.ctime": 1, "time.asctime": 1, "time.strftime": 2}
+_BY_WORD = ("pandas.Timestamp", "pandas.to_datetime", "numpy.datetime64")  # a clock if given one of these words
+_WORDS = ("now", "today")
 _OTHER = "gives a different answer in a replay"
 _DERIVED = "derive it from the row, for example with uuid.uuid5"
 _RANDOM_MODULES = ("random", "secrets", "numpy.random")
@@ -54,7 +63,7 @@ def unstable(source: str, file: str) -> Iterator[str]:
     """`FILE:LINE: …` for each use of a wall clock or of randomness, with what to use instead."""
     tree = ast.parse(source, file)
     for line, found in _uses(tree):
-        way = "use ctx.now, the epoch's recorded clock" if found in _CLOCKS else _DERIVED
+        way = _DERIVED if _is_random(found) else "use ctx.now, the epoch's recorded clock"
         yield f"{file}:{line}: {found} {_OTHER}: {way}"
     yield from _star_imports(tree, file)
 
@@ -199,10 +208,30 @@ def _processes(node: ast.ClassDef) -> bool:
 def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Line and dotted name of each use of a wall clock or of randomness."""
     names = dict(_imported(tree))
+    calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in _outermost(tree):
-        found = _dotted(node, names)
-        if found and (found in _CLOCKS | _RANDOM or found.startswith(tuple(f"{one}." for one in _RANDOM_MODULES))):
+        found, call = _dotted(node, names), calls.get(id(node))
+        if found and (_is_random(found) or (found in _CLOCKS and not _converts(found, call))):
             yield node.lineno, found
+        elif found in _BY_WORD and call is not None and (word := _word(call)):
+            yield node.lineno, f"{found}({word!r})"
+
+
+def _is_random(found: str) -> bool:
+    return found in _RANDOM or found.startswith(tuple(f"{one}." for one in _RANDOM_MODULES))
+
+
+def _converts(found: str, call: ast.Call | None) -> bool:
+    """Whether a call converts the time that it is given; None, or `*times`, may leave it to the clock."""
+    if call is None or len(call.args) != _CONVERT.get(found):
+        return False
+    return not any(isinstance(one, ast.Starred) or ast.unparse(one) == "None" for one in call.args)
+
+
+def _word(call: ast.Call) -> str | None:
+    """The word by which a call asks for the clock."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return next((str(one.value) for one in given if isinstance(one, ast.Constant) and one.value in _WORDS), None)
 
 
 def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
