@@ -136,6 +136,12 @@ def test_columns_of_a_state_that_do_not_fit_are_told_with_both_types() -> None:
     assert list(misfits(old, old)) == []
 
 
+def test_a_column_of_a_state_that_is_spelt_otherwise_is_told() -> None:
+    """A table cannot have both names: the old column's values stay until an epoch is committed."""
+    (told,) = misfits(columns_of("value INT, b INT"), columns_of("Value INT, c INT"))
+    assert told == "value to Value, which only differs in upper and lower case"
+
+
 def test_of_kept_rows_only_the_columns_that_are_kept_must_have_their_type() -> None:
     recorded: Any = {"e": [("a", "int"), ("b", "int")], "f": [("a", "int")]}
     found: Any = {"e": [("a", "bigint"), ("b", "bigint"), ("c", "int")], "f": [("a", "bigint")]}

@@ -159,11 +159,16 @@ def _process(old: Process, new: Process) -> Iterator[tuple[str, bool]]:
 
 
 def misfits(old: Sequence[Column], new: Sequence[Column]) -> Iterator[str]:
-    """The columns of `old` whose values `new` cannot take: `NAME from TYPE to TYPE`."""
-    types = {column.name: column.type for column in new}
-    for name, kind in ((column.name, column.type) for column in old if column.name in types):
-        if not fits(kind, types[name]):
-            yield f"{name} from {kind} to {types[name]}"
+    """The columns of `old` whose values `new` cannot take: `NAME from TYPE to TYPE`, or to a name in another case.
+
+    A table cannot have both names.
+    """
+    wanted = {column.name.lower(): column for column in new}
+    for column, other in ((one, wanted[one.name.lower()]) for one in old if one.name.lower() in wanted):
+        if column.name != other.name:
+            yield f"{column.name} to {other.name}, which only differs in upper and lower case"
+        elif not fits(column.type, other.type):
+            yield f"{column.name} from {column.type} to {other.type}"
 
 
 def _streams(rule: Rule) -> list[object]:

@@ -190,9 +190,9 @@ def _refuse_misfits(plan: Plan, name: str, present: StructType) -> None:
     """Raise RuleChanged for a state that was dropped and is declared again with a type that its values do not fit."""
     assert plan.rule.process is not None
     wanted = columns_of(plan.rule.process.state[name])
-    known = {column.name for column in wanted}
+    known = {column.name.lower() for column in wanted}
     old = columns_of(
-        ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in present if f.name in known) or "none int"
+        ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in present if f.name.lower() in known) or "none int"
     )
     wrong = list(misfits(old, wanted))
     if wrong:
