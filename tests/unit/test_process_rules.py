@@ -552,6 +552,22 @@ def test_columns_that_cannot_be_read(ddl: str) -> None:
         columns_of(ddl)
 
 
+@pytest.mark.parametrize(
+    ("keys", "given"),
+    [
+        ("FLOAT", {0.1: 1, 0.10000000001: 2}),
+        ("DOUBLE", {2**53: 1, 2**53 + 1: 2}),
+        ("TIMESTAMP_NTZ", {pd.Timestamp("2001-01-01"): 1, pd.Timestamp("2001-01-01 00:00:00.000000001"): 2}),
+    ],
+)
+def test_no_entry_of_a_map_is_lost_as_its_key_is_rounded(keys: str, given: dict[Any, int]) -> None:
+    record = Record(columns_of(f"m MAP<{keys}, INT>"))
+    first = dict([*given.items()][:1])
+    assert len(record.values((first,))[0]) == 1
+    with pytest.raises(ValueError, match=f"m: expected a dict whose keys stay different as {keys}, found"):
+        record.values((given,))
+
+
 @pytest.mark.parametrize(("kind", "most"), [("decimal(38,0)", "9" * 38), ("decimal(38,38)", "0." + "9" * 38)])
 def test_a_decimal_reaches_to_the_bounds_of_its_type(kind: str, most: str) -> None:
     record, bound = Record(columns_of(f"d {kind}")), Decimal(most)

@@ -1,7 +1,8 @@
 """Converts Python values to the values that a declared type holds.
 
 A value that is stored and read back must equal the value that was put; otherwise it would depend on whether an epoch
-ended in between. So a FLOAT is rounded, a DECIMAL gets its scale, and lists and dicts are copied when they are put.
+ended in between. So numbers are rounded to FLOAT and DOUBLE, a DECIMAL gets its scale, and lists and dicts are copied
+when they are put.
 """
 
 from __future__ import annotations
@@ -213,7 +214,10 @@ def _map(kind: Type) -> Convert:
     def convert(value: Any) -> dict[Any, Any]:
         if not isinstance(value, Mapping) or None in value:
             raise _wrong("a dict without None as a key", value)
-        return {key(name): None if one is None else element(one) for name, one in value.items()}
+        found = {key(name): None if one is None else element(one) for name, one in value.items()}
+        if len(found) < len(value):  # such as two numbers that are one FLOAT
+            raise _wrong(f"a dict whose keys stay different as {str(kind.parts[0].type).upper()}", value)
+        return found
 
     return convert
 
