@@ -72,6 +72,35 @@ def told(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [tuple(one.values()) for one in found]
 
 
+class Given:
+    """It gives the numbers of its rows in the order in which they come."""
+
+    output = "n INT"
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Any:
+        return [(row["n"],) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("columns", "first", "second"),
+    [
+        ("", {"b": 2, "a": 1}, {"b": 1, "a": 2}),
+        ("m MAP<STRING, INT>", {"b": 2, "a": 1}, {"b": 1, "a": 2}),
+        ("m STRUCT<b: INT, a: INT>", {"a": 2, "b": 1}, {"b": 2, "a": 1}),
+        ("m STRUCT<b: INT, a: INT>", {"b": None, "a": 2}, {"b": 0, "a": 1}),
+        ("m STRUCT<b: INT, a: INT>", {"a": 2}, {"b": 0, "a": 1}),
+        ("", [{"b": 1, "a": 2}], [{"b": 2, "a": 1}]),
+        ("", {"x": {"b": 1, "a": 2}}, {"x": {"b": 2, "a": 1}}),
+        ("m MAP<STRING, STRUCT<b: INT, a: INT>>", {"x": {"a": 2, "b": 1}}, {"x": {"b": 2, "a": 1}}),
+    ],
+)
+def test_rows_of_one_time_are_sorted_as_in_a_run(columns: str, first: Any, second: Any) -> None:
+    """Structs by their fields as declared, maps by their sorted entries."""
+    tried = harness(Given, columns=columns)
+    tried.feed({"k": "a", "at": at(0), "m": second, "n": 2}, {"k": "a", "at": at(0), "m": first, "n": 1})
+    assert told(tried.advance(at(1))) == [(1,), (2,)]
+
+
 def test_rows_wait_for_the_watermark_and_come_in_the_order_of_their_time() -> None:
     one = harness()
     one.feed(row(20, n=8), row(10, n=7), row(30, n=9))

@@ -19,7 +19,7 @@ from floodmark.core.process.context import CLOCK_TIMERS, COUNTERS, TIMERS, Times
 from floodmark.core.process.loading import declared_by
 from floodmark.core.process.slots import Change, Place, Slot
 from floodmark.core.process.values import Record
-from floodmark.core.text.ddl import columns_of
+from floodmark.core.text.ddl import Type, columns_of
 
 Key = tuple[Any, ...]
 
@@ -30,11 +30,18 @@ class Harness:
     """One rule's class with its state. `feed` rows, `advance` the watermark: that runs an epoch and returns its output.
 
     `zoned`: whether event times have a zone (TIMESTAMP) or none (TIMESTAMP_NTZ). `stream`: the `_stream` of rows that
-    name none.
+    name none. `columns`: the types of columns that hold structs, such as "place STRUCT<y: INT, x: INT>", by which equal
+    event times are sorted. A dict of another column is sorted as a map.
     """
 
     def __init__(
-        self, process_class: type, key: Sequence[str], event_time: str = "at", zoned: bool = True, stream: str = ""
+        self,
+        process_class: type,
+        key: Sequence[str],
+        event_time: str = "at",
+        zoned: bool = True,
+        stream: str = "",
+        columns: str = "",
     ):
         self._class, self._key, self._time, self._stream = process_class, tuple(key), event_time, stream
         self._output_ddl, self._kept = declared_by(process_class)
@@ -44,6 +51,7 @@ class Harness:
         self._waiting: list[Row] = []
         self._slots: dict[Key, dict[Place, Slot]] = {}
         self._zoned = zoned
+        self._types = {one.name: one.type for one in columns_of(columns)} if columns else {}
         self._watermark: int | None = None
         self.output: list[dict[str, Any]] = []
 
@@ -102,7 +110,7 @@ class Harness:
 
     def _turns(self, times: Times) -> tuple[list[tuple[Key, list[tuple[int, Row]]]], list[Row]]:
         """For each key with state or rows, its due rows, in order; and the rows that wait on."""
-        timed = sorted(((times.micros(row[self._time]), row) for row in self._waiting), key=_order)
+        timed = sorted(((times.micros(row[self._time]), row) for row in self._waiting), key=self._order)
         waiting = [row for at, row in timed if at >= (times.after or 0)]
         keyed = sorted(((self._key_of(row), at, row) for at, row in timed if at < (times.after or 0)), key=_key_order)
         due = {key: [(at, row) for _, at, row in rows] for key, rows in groupby(keyed, key=lambda one: one[0])}
@@ -127,22 +135,31 @@ class Harness:
                 stored[one.place] = one.slot
         return stored, found
 
+    def _order(self, timed: tuple[int, Row]) -> Any:
+        """By event time and stream, then by all columns in the order of their names; null first, as a run sorts."""
+        at, row = timed
+        return at, row["_stream"], [_comparable(row[name], self._types.get(name, _A_MAP)) for name in sorted(row)]
 
-def _order(timed: tuple[int, Row]) -> Any:
-    """By event time and stream, then by all columns in the order of their names; null first, as a run sorts."""
-    at, row = timed
-    return at, row["_stream"], [_comparable(row[name]) for name in sorted(row)]
+
+_A_MAP = Type("map")
 
 
 def _key_order(keyed: tuple[Key, int, Row]) -> Any:
     return [_comparable(value) for value in keyed[0]]
 
 
-def _comparable(value: Any) -> Any:
+def _comparable(value: Any, kind: Type | None = None) -> Any:
+    """The value as a run compares it. kind: its type, if that is declared; a dict is a struct unless it is a map."""
+    parts = kind.parts if kind is not None else ()
     if value is None:
         return (0,)
     if isinstance(value, float):
         return (1, math.isnan(value), 0.0 if math.isnan(value) else value)
+    if isinstance(value, Mapping) and kind is not None and kind.name == "map":
+        key, of = (part.type for part in parts) if parts else (None, None)
+        return (1, sorted([_comparable(name, key), _comparable(one, of)] for name, one in value.items()))
     if isinstance(value, Mapping):
-        return (1, sorted((_comparable(name), _comparable(one)) for name, one in value.items()))
-    return (1, [_comparable(one) for one in value]) if isinstance(value, (list, tuple)) else (1, value)
+        fields = {part.name: part.type for part in parts} or dict.fromkeys(value)
+        return (1, [_comparable(value.get(name), of) for name, of in fields.items()])
+    element = parts[0].type if parts else None
+    return (1, [_comparable(one, element) for one in value]) if isinstance(value, (list, tuple)) else (1, value)
