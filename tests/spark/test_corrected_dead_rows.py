@@ -146,6 +146,26 @@ def test_a_second_death_hides_no_row_of_the_source(spark: SparkSession, place: P
     proven(flow)
 
 
+def test_a_row_that_its_class_rejected_is_found_without_what_only_an_expectation_reads(
+    spark: SparkSession, place: Path
+) -> None:
+    """The source gained that column after the generation began: rows that wait for the class do not have it."""
+    flow = flow_of(place, "", "30 seconds")
+    flow.process = "picky:Picky"
+    flow.arrive([event(0, "a", n=1), event(10, "a", n=2)])
+    run(spark, flow)
+    spark.sql(f"ALTER TABLE delta.`{flow.source}` ADD COLUMN quality INT")
+    flow.stream["expect"] = {"good": {"check": "quality IS NULL OR quality > 0", "on_fail": "dead"}}
+    rows = [f"(timestamp'2001-01-01 00:{at}Z', '{k}', 1.0, {n}, {q})" for at, k, n, q in NEW]
+    spark.sql(f"INSERT INTO delta.`{flow.source}` VALUES {', '.join(rows)}")
+    run(spark, flow)
+    assert sorted((row["k"], row["quality"]) for row in rows_of(flow.place.dead)) == [("a", -5), ("b", None)]
+    corrected(spark, flow, "UPDATE {} SET n = 5, quality = 1 WHERE n = 2")
+    assert found(flow, "k", "total") == [("a", 1), ("a", 6)]
+    proven(flow)
+
+
+NEW = (("00:20", "b", 9, 5), ("00:20", "a", 7, -5), ("20:00", "c", 0, 5))
 TWICE = {"as it came": (), "with another value": ("n=9",)}
 
 

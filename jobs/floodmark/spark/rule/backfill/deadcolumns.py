@@ -61,13 +61,13 @@ class Text:
 
 @dataclass(frozen=True)
 class Compared:
-    """How the dead rows of some epochs are compared with those of the sources.
+    """How some dead rows are compared with those of the sources.
 
-    epochs: SQL. columns: of each stream, those to compare. gone: those that the dead rows hold, too, but the source has
+    which: SQL. columns: of each stream, those to compare. gone: those that the dead rows hold, too, but the source has
     no more under that name and type.
     """
 
-    epochs: str
+    which: str
     columns: dict[str, list[StructField]]
     gone: dict[str, list[str]]
 
@@ -112,13 +112,27 @@ def compared(plan: Plan, home: Home, texts: Sequence[Text], dead: StructType) ->
     found: dict[str, tuple[Compared, list[str]]] = {}
     ends = [*(text.first - 1 for text in texts[1:]), (1 << 63) - 1]
     for text, end in zip(texts, ends, strict=True):
-        read = {name: text.read(name, _held(dead)) for name in plan.rule.streams}
-        columns = {name: [one for one in _own(plan, name) if one.name.lower() in read[name]] for name in read}
-        _check_same(plan, home, text, columns)
-        one = Compared("", columns, _gone(text, read, columns))
-        found.setdefault(repr(one), (one, []))[1].append(f"_epoch BETWEEN {text.first} AND {end}")
-    each = (dataclasses.replace(one, epochs=" OR ".join(spans)) for one, spans in found.values())
+        for which, read in _kinds(plan, {name: text.read(name, _held(dead)) for name in plan.rule.streams}):
+            columns = {name: [one for one in _own(plan, name) if one.name.lower() in read[name]] for name in read}
+            _check_same(plan, home, text, columns)
+            one = Compared("", columns, _gone(text, read, columns))
+            found.setdefault(repr(one), (one, []))[1].append(f"(_epoch BETWEEN {text.first} AND {end}{which})")
+    each = (dataclasses.replace(one, which=" OR ".join(spans)) for one, spans in found.values())
     return sorted(each, key=lambda one: -sum(map(len, one.columns.values())))
+
+
+def _kinds(plan: Plan, read: dict[str, set[str]]) -> Iterator[tuple[str, dict[str, set[str]]]]:
+    """Conditions of dead rows, with what the rows have of the columns that their epoch read.
+
+    A row that waits for its class has none of the columns that only expectations read.
+    """
+    streams = plan.fold.shape.streams
+    kept = {name: read[name] & {column.lower() for column in schema.names} for name, schema in streams.items()}
+    if plan.rule.process is None or kept == read:
+        yield "", read
+    else:
+        yield f" AND NOT ({REJECTED})", read
+        yield f" AND ({REJECTED})", kept
 
 
 def _held(dead: StructType) -> list[str]:

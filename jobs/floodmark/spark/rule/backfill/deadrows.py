@@ -119,7 +119,7 @@ class Originals:
         frames = []
         for one in self.compared:
             for i, name in enumerate(one.columns):
-                mine, *others = (rows.where(F.col("_stream") == name) for rows in (dead.where(one.epochs), *used))
+                mine, *others = (rows.where(F.col("_stream") == name) for rows in (dead.where(one.which), *used))
                 theirs = [rows.where(f"_s = {i}") for rows in among]
                 frames.append(self._counted(mine, theirs, one, name, others))
         return reduce(DataFrame.unionByName, frames)

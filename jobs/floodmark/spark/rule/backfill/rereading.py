@@ -178,7 +178,7 @@ class PastRows:
                 for name, fields in how.columns.items()
                 for one in fields
             ]
-            yield of(quarantined_rows(self.plan, rows.where(how.epochs))), columns, how
+            yield of(quarantined_rows(self.plan, rows.where(how.which))), columns, how
 
     @cached_property
     def _by_all(self) -> bool:
