@@ -64,14 +64,19 @@ def test_the_second_forget_continues_where_a_kill_left_each_table(
     assert forget_step(recorded, 2, rows) is step
 
 
+EACH_TABLE = ("events", "last", "counters", "timers", "dropped", "clock_timers")
+
+
 def test_which_state_is_the_newest_row_of_a_key(tmp_path: Path) -> None:
     rule = Flow(tmp_path, process="totals:Totals").rule()
-    assert {name: newest_by(rule, name) for name in ("events", "last", "counters", "timers")} == {
+    assert {name: newest_by(rule, name) for name in EACH_TABLE} == {
         "events": None,
         "last": ("k",),
         "counters": ("k", "name"),
         "timers": ("k", "name"),
-    }
+        "dropped": ("k",),
+        "clock_timers": ("k", "name"),
+    }, "the class has dropped two of them, and may declare them again"
     assert newest_by(Flow(tmp_path).rule(), "events") is None
 
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 from floodmark.core.lifecycle.life import UNFINISHED, check_not_forgetting, check_unsealed
+from floodmark.core.process.declaration import OWN_TABLES
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import SEAL
 from floodmark.core.rules.model import CleanUp, Rule
@@ -192,11 +193,11 @@ def check_forgets(head: Head, seen: Mapping[str, tuple[int | None, int]]) -> Non
 def newest_by(rule: Rule, state: str) -> tuple[str, ...] | None:
     """The columns of which a state table holds the newest row alone; None for a table in which every row counts.
 
-    Without its newest row, such a key would have an older one again. So rows that newer ones replaced go as well.
+    Without its newest row, such a key would have an older one again. So rows that newer ones replaced go as well: also
+    of a state that the class has dropped, because it may declare the state again.
     """
     if rule.process is not None:
-        process = rule.process
-        names = () if state in process.state else ("name",)
-        return (*process.key, *names) if state in process.tables else None
+        names = ("name",) if state in OWN_TABLES else ()
+        return None if state in rule.streams else (*rule.process.key, *names)
     collected = rule.query.collected
     return tuple(collected.keys) if collected is not None and state == collected.held else None
