@@ -119,7 +119,10 @@ def test_the_module_may_be_on_the_python_path(folder: Path, load: Any, monkeypat
         (("key: [device]", "key: [device]\nsql: SELECT 1"), "found both"),
         ((", lateness: 10 seconds", ""), "streams.readings: expected `event_time` and `lateness`"),
         (("10 seconds", "-10 seconds"), "lateness: expected a duration that is not negative"),
-        (("readings:", "last:"), "process: expected names of state that no stream has, found last"),
+        (("readings:", "last:"), "process: expected names of state that no stream has, found last: rename it in"),
+        (("readings:", "Counters:"), "streams.Counters: expected another name than counters, timers, clock_timers: a "
+         "class has such tables; rename the stream"),
+        (("readings:", "timers:"), "rename the stream, or leave on_timer out of alarms.py"),
         (("def process", "def proces"), "alarms.py:7: expected a method process(self, key, rows, ctx), found none"),
         (("key, rows, ctx", "rows, ctx"), "alarms.py:11: expected process(self, key, rows, ctx), found process(self"),
         (("    def on_timer", "    @abstractmethod\n    def on_timer"), "found the abstract method on_timer"),

@@ -21,10 +21,24 @@ def check_process(rule: Rule, process: Process) -> Iterator[Problem]:
                 "order): a class gets its rows in order of event time, after no earlier row can come",
             )
         if name.lower() in map(str.lower, process.tables):
-            yield ("process",), f"expected names of state that no stream has, found {name}: rename it in {process.file}"
+            yield _taken(name, process)
     yield from _key(process)
     if rule.qos == 2:
         yield from _unstable(process)
+
+
+def _taken(name: str, process: Process) -> Problem:
+    """For a stream with the name of a state table. The class names its states, but not Floodmark's own tables."""
+    from floodmark.core.process.declaration import OWN_TABLES
+
+    if name.lower() not in OWN_TABLES:
+        return ("process",), f"expected names of state that no stream has, found {name}: rename it in {process.file}"
+    method = {"timers": "on_timer", "clock_timers": "on_clock"}.get(name.lower())
+    way = f", or leave {method} out of {process.file}" if method else ""
+    return (
+        ("streams", name),
+        f"expected another name than {', '.join(OWN_TABLES)}: a class has such tables; rename the stream{way}",
+    )
 
 
 def _key(process: Process) -> Iterator[Problem]:
