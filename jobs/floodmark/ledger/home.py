@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from floodmark.core.protocol.records.rows import RESTORE
+from floodmark.core.protocol.records.chain import RESTORE
 from floodmark.core.text.addresses import decoded, strange_path
 from floodmark.core.text.files import file_instead_of_folder
 from floodmark.errors import FloodmarkError, HomeUnfit, LedgerBroken, Refused, RunFailed

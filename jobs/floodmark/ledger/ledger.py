@@ -18,12 +18,11 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.core.lifecycle.life import check_living
 from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Deferred
-from floodmark.core.protocol.records.chain import check_chained
+from floodmark.core.protocol.records.chain import RESTORE, check_chained
 from floodmark.core.protocol.records.following import follow, read_head
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.headtext import head_from_text, head_to_text
 from floodmark.core.protocol.records.rows import (
-    RESTORE,
     Abandoned,
     Abandoning,
     Commit,

@@ -26,8 +26,9 @@ from floodmark.core.lifecycle.life import check_same_reset
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.places import name_at
+from floodmark.core.protocol.records.chain import RESTORE
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.records.rows import RESTORE, Columns, Commit, Seal, Written
+from floodmark.core.protocol.records.rows import Columns, Commit, Seal, Written
 from floodmark.core.protocol.recovery import app_id
 from floodmark.core.rules.kinds import durable_sinks, sinks_beside_tables
 from floodmark.core.rules.rule import Rule, Sink

@@ -35,7 +35,7 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life, Replay
 from floodmark.core.protocol.recovery import Gate, at_the_gate
 from floodmark.core.rules.checks.recomputing import has_keys
-from floodmark.core.rules.rule import Process, Rule
+from floodmark.core.rules.rule import Rule
 from floodmark.errors import Busy, Refused
 from floodmark.ledger.forgetting import check_forget_ended
 from floodmark.ledger.home import Home
@@ -181,6 +181,7 @@ class RuleRun:
 
     def rehearse_backfill(self, wanted: Callable[[Head], Interval]) -> Rehearsed:
         """What a backfill would do now. Writes nothing, and takes no lock."""
+        _check_class(self._rule)
         with explained(self._rule.rule):
             return rehearsing.rehearsed(self._recompute(self._begun(), wanted))
 
@@ -189,6 +190,7 @@ class RuleRun:
 
         None: nothing was rewritten. foreseen: streams as they would be after a rewrite, in place of the present ones.
         """
+        _check_class(self._rule)
         with explained(self._rule.rule):
             head = _with_rewrites(self._rule, self._home, check_same_sinks(self._begun(), self._rule), foreseen)
             if not head.deferred:
@@ -203,7 +205,7 @@ class RuleRun:
         `wanted`: returns the interval for a head; called again with the lock held, when it may refuse.
         `wait`: the most seconds to wait for another run's lock; `say`: reports each step.
         """
-        check_without_jvm(self._rule, self._home.root)
+        self._check_first()
         with explained(self._rule.rule):
             found, left = None, BESIDE
             while found is None:
@@ -260,8 +262,7 @@ class RuleRun:
     def _check_first(self) -> None:
         """Run the checks that write nothing, including that a class can be imported here, and is as it was read."""
         check_without_jvm(self._rule, self._home.root)
-        if self._rule.process is not None:
-            _check_class(self._rule.process)
+        _check_class(self._rule)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -311,10 +312,11 @@ class RuleRun:
         return known
 
 
-def _check_class(process: Process) -> None:
-    found = load_class(process.source, process.file, process.name)
-    read = Declaration(process.state, process.ttl_us, process.timers, process.clock_timers)
-    check_as_read(found, process.output, read, process.file)
+def _check_class(rule: Rule) -> None:
+    if (process := rule.process) is not None:
+        found = load_class(process.source, process.file, process.name)
+        read = Declaration(process.state, process.ttl_us, process.timers, process.clock_timers)
+        check_as_read(found, process.output, read, process.file)
 
 
 def _with_rewrites(rule: Rule, home: Home, head: Head, foreseen: Mapping[str, Foreseen] | None) -> Head:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from floodmark.core.protocol.records.rows import (
-    FORMAT,
-    RESTORE,
-    Row,
-)
+from floodmark.core.protocol.records.rows import FORMAT, Row
 from floodmark.errors import LedgerBroken
+
+# A ledger that cannot be read cannot be reset either, because the reset is written into it.
+RESTORE = (
+    "restore the ledger from a copy of the home. If there is none, start over: remove the rule's folder in the home, "
+    "and name new sinks or remove the old ones"
+)
 
 
 def check_chained(rows: Sequence[Row], first: int = 1, before: str = "") -> None:

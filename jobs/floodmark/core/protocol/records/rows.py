@@ -38,11 +38,6 @@ from floodmark.core.rules.rule import Rule
 # corrected later. 11: backfills of everything. 12: backfills by key that read the rows of touched keys alone.
 # 13: backfills that read lookup tables as each epoch read them.
 FORMAT = 13
-# A ledger that cannot be read cannot be reset either, because the reset is written into it.
-RESTORE = (
-    "restore the ledger from a copy of the home. If there is none, start over: remove the rule's folder in the home, "
-    "and name new sinks or remove the old ones"
-)
 Kind = Literal[
     "commit", "intent", "lost", "abandoning", "abandoned", "seal", "backfill", "backfilled", "deferred", "life"
 ]
