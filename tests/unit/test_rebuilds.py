@@ -19,13 +19,14 @@ from floodmark.cli.app import app
 from floodmark.connectors.backlog import news
 from floodmark.connectors.backlog.news import check_reached, look
 from floodmark.connectors.backlog.retention import limits
+from floodmark.connectors.delta.lookups import log_sums, pinned_now
 from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.preflight import check_without_jvm, has_lost_input
 from floodmark.core.lifecycle.changes import check_edit
-from floodmark.core.protocol.records.rows import Counts, Pinned
+from floodmark.core.protocol.records.rows import Counts
 from floodmark.core.rules.rule import load_rule
 from floodmark.errors import NotOwned, RuleChanged, RuleInvalid, RunFailed
-from floodmark.ledger.delta import datafiles, tables
+from floodmark.ledger.delta import datafiles
 from floodmark.ledger.ledger import Ledger
 from floodmark.views.contents.statetables import state_tables
 from floodmark.views.statewords import describe_state
@@ -147,18 +148,37 @@ def test_an_open_epoch_is_finished_before_a_file_with_more_streams_is_looked_at(
     assert look(load_rule(path, os.environ), flow.home).why == "epoch 1 is open"
 
 
-def test_a_run_is_due_where_a_lookup_table_holds_other_rows(flow: Flow) -> None:
-    """It has a part in every answer; a commit that leaves its rows as they were is no news."""
+def looking(flow: Flow, sums: bool = True) -> Flow:
+    """A rule that was rebuilt once, with a lookup table. sums: the ledger has its log sum, as older ones do not."""
     other = Flow(flow.root, "looking", sql="SELECT e.at, e.k FROM events e JOIN t ON e.k = t.k")
     other.settings = {**REBUILT, "lookups": {"t": {"delta": flow.source}}}
-    ledger = begun(other)
-    table = DeltaTable(flow.source)
-    pinned = {"t": Pinned(table=tables.table_id(table), version=table.version())}
-    epoch = intent(other, 1, None, 0, Counts(read=1, folded=1)).model_copy(update={"lookups": pinned})
+    ledger, pinned = begun(other), pinned_now(other.rule())
+    epoch = intent(other, 1, None, 0, Counts(read=1, folded=1))
+    more = {name: one for name, one in log_sums(other.rule(), pinned).items() if one and sums}
+    epoch = epoch.model_copy(update={"lookups": pinned, "log_sums": {**epoch.log_sums, **more}})
     ledger.intend(epoch)
     ledger.commit(commit(epoch))
+    return other
+
+
+@pytest.mark.parametrize("sums", [True, False])
+def test_a_run_is_due_where_an_older_copy_of_a_lookup_table_has_grown_back(flow: Flow, sums: bool) -> None:
+    """It has the same id, and no version that is newer than the one that was read."""
+    shutil.copytree(flow.source, flow.root / "copy")
+    flow.arrive([event(7)])
+    other = looking(flow, sums)
     assert why(other) is None
-    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 40 days"})
+    shutil.rmtree(flow.source)
+    shutil.copytree(flow.root / "copy", flow.source)
+    flow.arrive([event(8)])
+    assert why(other) == ("lookup table t was changed" if sums else None)
+
+
+def test_a_run_is_due_where_a_lookup_table_holds_other_rows(flow: Flow) -> None:
+    """It has a part in every answer; a commit that leaves its rows as they were is no news."""
+    other = looking(flow)
+    assert why(other) is None
+    DeltaTable(flow.source).alter.set_table_properties({"delta.logRetentionDuration": "interval 40 days"})
     assert why(other) is None
     flow.arrive([event(7)])
     assert why(other) == "lookup table t was changed"

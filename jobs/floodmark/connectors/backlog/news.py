@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from floodmark.connectors.ports.source import Source
     from floodmark.core.protocol.records.head import Head
-    from floodmark.core.protocol.records.rows import Pinned
+    from floodmark.core.protocol.records.rows import LogSums, Pinned
     from floodmark.core.rules.rule import Rule
 
 
@@ -239,7 +239,7 @@ def rebuild_due(rule: Rule, home: Home, ledger: LedgerReader, seen: dict[str, st
         line = head.lines[name]
         if source.is_another(line, head.log_sums.get(name)) or source.news(line, (seen or {}).get(name)):
             return f"new data in {name}"
-    other = changed_since(rule, _looked_up(ledger)) if rule.lookups else None
+    other = changed_since(rule, *_looked_up(ledger)) if rule.lookups else None
     return None if other is None else f"lookup table {other} was changed"
 
 
@@ -248,10 +248,11 @@ def _answers(rule: Rule) -> tuple[dict[str, object], bool]:
     return rule.model_dump(exclude=BESIDE), rule.ansi
 
 
-def _looked_up(ledger: LedgerReader) -> dict[str, Pinned]:
-    """The versions of lookup tables that the newest epoch read; none if that was many rows ago."""
+def _looked_up(ledger: LedgerReader) -> tuple[dict[str, Pinned], LogSums]:
+    """The versions of lookup tables that the newest epoch read, and its log sums; none if that was many rows ago."""
     intents = [row for row in ledger.newest(ROWS) if row.kind == "intent"]
-    return Intent.model_validate_json(intents[-1].body).lookups if intents else {}
+    found = Intent.model_validate_json(intents[-1].body) if intents else None
+    return (found.lookups, found.log_sums) if found else ({}, {})
 
 
 def _behind(rule: Rule, home: Home, head: Head, seen: dict[str, str] | None = None) -> dict[str, bool]:

@@ -210,13 +210,14 @@ def _points_elsewhere(name: str, rule: Rule, head: Head) -> bool:
     return not rule.query.stateful and (old is None or (old.address, old.history) != (new.address, new.history))
 
 
-def changed_since(rule: Rule, pinned: Mapping[str, Pinned]) -> str | None:
-    """The first lookup table whose rows may have changed since these versions; None if there is none."""
+def changed_since(rule: Rule, pinned: Mapping[str, Pinned], sums: Mapping[str, str]) -> str | None:
+    """The first lookup table whose rows may have changed since these versions; None if there is none. sums: their log
+    sums, which tell an older copy that has grown back to a version."""
     for name, one in lookup_tables(rule).items():
         then, now = pinned.get(name), one.newest()
         if then is None or then.table != now.table or now.version < then.version:
             return name
-        if any(tablelog.data_commits(one.address, then.version + 1, now.version)):
+        if one.is_split(then, sums) or any(tablelog.data_commits(one.address, then.version + 1, now.version)):
             return name
     return None
 
