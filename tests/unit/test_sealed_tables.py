@@ -13,10 +13,13 @@ from pyspark.errors import PySparkException
 from support.flow import Flow
 from support.lives import SCHEMA, lived
 
+from floodmark.connectors.backlog.news import look
 from floodmark.connectors.ports.sink import Status
 from floodmark.connectors.preflight import check_without_jvm
+from floodmark.core.protocol.records.rows import Seal
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.delta import tables
+from floodmark.ledger.delta.damage import HELD
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.write import sealing
 from floodmark.spark.write.sealing import is_own, seal, sites_to_seal
@@ -114,3 +117,20 @@ def test_a_reset_begins_although_the_folder_of_a_removed_sink_cannot_be_asked(pl
         return check_without_jvm(flow.rule(), flow.home)
     with pytest.raises(OSError, match="File name too long"):
         check_without_jvm(flow.rule(), flow.home)
+
+
+@pytest.mark.parametrize("lost", ["", "_delta_log"])
+def test_a_killed_reset_is_completed_although_a_removed_sink_cannot_be_read(place: Path, lost: str) -> None:
+    """Its folder cannot be asked, or a killed upkeep has left a copy of its log, which cannot be read."""
+    flow = Flow(place)
+    ledger = lived(flow)
+    away = Path(flow.sink(1), lost)
+    rmtree(away)
+    away.symlink_to("x" * 300)
+    if lost:
+        Path(flow.sink(1), HELD).mkdir()
+    flow.sinks = 1
+    ledger.seal(Seal(why="reset", successor=2, token="other", keep_output=False, discarded=None))
+    found = look(flow.rule(), flow.home)
+    assert found.why is not None and "reset" in found.why
+    check_without_jvm(flow.rule(), flow.home)

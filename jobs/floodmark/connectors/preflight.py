@@ -26,7 +26,7 @@ from floodmark.core.rules.sinks.sinkcolumns import STAMPS, replaces_rows
 from floodmark.core.text.addresses import FILES, location, same_address, within
 from floodmark.core.text.secrets import secrets_in
 from floodmark.core.text.tablenames import about_sink, last_part
-from floodmark.errors import Busy, HistoryGone, NotOwned, Refused, SqlRefused, WrongColumn
+from floodmark.errors import Busy, HistoryGone, NotOwned, Refused, RunFailed, SqlRefused, WrongColumn
 from floodmark.ledger import locking
 from floodmark.ledger.delta import tables
 from floodmark.ledger.delta.damage import is_held, repair_log
@@ -185,7 +185,7 @@ def _or_out_of_reach(address: str, remain: Collection[str] | None) -> Iterator[N
     """Pass over a sink that the rule's file no longer has, if its folder cannot be read now. A reset leaves it, too."""
     try:
         yield
-    except OSError as fault:
+    except (OSError, RunFailed) as fault:
         if remain is None or address in remain:
             raise
         _LOG.info("%s", about_sink(address, f"the rule's file no longer has it, and it cannot be read now: {fault}"))

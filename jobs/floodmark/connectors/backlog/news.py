@@ -92,8 +92,17 @@ def _left(home: Home, ledger: LedgerReader | None) -> tuple[str, ...]:
         f"{root / HELD} holds a copy of the table's log, left by an upkeep that was killed. The next run or upkeep "
         "puts back what the log lacks, and removes the copy. If the folder stays, give Floodmark the right to remove it"
         for root in map(Path, places_of(head).values())
-        if has_own_held(root, ledger.id)
+        if _has_copy(root, ledger.id)
     )
+
+
+def _has_copy(root: Path, ledger: str) -> bool:
+    """Whether a copy of the log is there. A place out of reach may be that of a sink which the rule's file no longer
+    has, and a reset is to be completed without it."""
+    try:
+        return has_own_held(root, ledger)
+    except (OSError, RunFailed):
+        return False
 
 
 def _corrected_by(home: Home, head: Head | None) -> tuple[str, ...]:
