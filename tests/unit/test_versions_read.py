@@ -41,8 +41,8 @@ def _entry(at: int) -> Entry:
     return Entry(at, (f'{{"at":{at}}}',))
 
 
-def _epoch(epoch: int, version: int, watermark: int | None = None, generation: int = 1) -> list[Row]:
-    """Its intent and its commit."""
+def _epoch(epoch: int, version: int, watermark: int | None = None, generation: int = 1, log_sum: str = "") -> list[Row]:
+    """Its intent and its commit. log_sum: of the version; intents of older Floodmarks have only those of streams."""
     pins = {"cities": Pinned(table="t", version=version)}
     before = None if watermark is None or epoch == 1 else watermark - 10
     common: dict[str, Any] = {"entry": _entry(epoch).text(), "watermark": watermark, "heard": {}, "counts": {}}
@@ -51,6 +51,7 @@ def _epoch(epoch: int, version: int, watermark: int | None = None, generation: i
         watermark_before=before,
         maxima={"e": 7 * epoch},
         lookups=pins,
+        log_sums={"e": f"of epoch {epoch}"} | ({f"cities@{version}": log_sum} if log_sum else {}),
         rule="",
         rule_hash="",
         zone="",
@@ -99,6 +100,26 @@ def test_epochs_in_a_row_that_read_the_same_are_one(tmp_path: Path) -> None:
     assert versions_read([_begin()], _head(rule, 0)) == []
     (alone,) = versions_read([_begin(), *_epoch(1, 5)], _head(rule, 1))
     assert (alone.low, alone.high, alone.newest) == (None, None, 7)
+
+
+@pytest.mark.parametrize(
+    ("sums", "shown"),
+    [
+        (("", "B", "B"), [(1, 3, "B")]),
+        (("B", "", "B"), [(1, 3, "B")]),
+        (("A", "B", "B"), [(1, 1, "A"), (2, 3, "B")]),
+        (("", "A", "B"), [(1, 2, "A"), (3, 3, "B")]),
+        (("A", "", "B"), [(1, 2, "A"), (3, 3, "B")]),
+        (("", "", ""), [(1, 3, None)]),
+    ],
+)
+def test_a_version_that_became_another_commit_is_another_one(
+    tmp_path: Path, sums: tuple[str, ...], shown: list[tuple[int, int, str | None]]
+) -> None:
+    """An older copy of the table has grown back to its number."""
+    epochs = [row for at, log_sum in enumerate(sums, 1) for row in _epoch(at, 5, 10 * at, log_sum=log_sum)]
+    found = versions_read([_begin(), *epochs], _head(_rule(tmp_path, SINGLE), 3))
+    assert [(one.first, one.upto, one.log_sums.get("cities@5")) for one in found] == shown
 
 
 def _of(low: int | None, high: int | None, newest: int | None = None) -> SameVersions:
