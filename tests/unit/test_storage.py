@@ -214,6 +214,15 @@ def test_a_store_that_cannot_be_reached_is_a_failure_that_a_retry_may_mend(
     assert str(fault.value).isprintable()
 
 
+def test_a_path_that_the_system_cannot_look_at_is_a_failure_that_a_retry_may_mend(place: Path) -> None:
+    """It answers for a link to a name that is too long as for a mount that is gone: with an error."""
+    gone = place / "readings"
+    gone.symlink_to("x" * 300)
+    for table in (gone, gone / "of" / "today"):
+        with pytest.raises(RunFailed, match=f"table {table.name}: the table cannot be read now: .*too long.*; fix"):
+            tables.open_table(str(table))
+
+
 def test_an_error_of_delta_rs_itself_is_none_of_a_store() -> None:
     said = "Generic DeltaTable error: Schema error: no field named x"
     assert not of_store(said) and of_store(said.replace("DeltaTable", "S3"))

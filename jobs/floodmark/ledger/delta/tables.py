@@ -95,6 +95,14 @@ def open_table(address: str) -> DeltaTable | None:
 
     Raises TableBroken, RunFailed (the disk or the store cannot be reached now) and Refused.
     """
+    try:
+        return _open(address)
+    except OSError as down:
+        raise not_now(address, str(down)) from down
+
+
+def _open(address: str) -> DeltaTable | None:
+    """As `open_table`. Raises OSError too, where the system cannot even say whether a file is there."""
     if Path(address).is_file():
         raise Refused(
             f"expected the folder of a Delta table at {address}, found a file: write its content as a Delta table, "
@@ -106,8 +114,6 @@ def open_table(address: str) -> DeltaTable | None:
     except TableNotFoundError:
         _refuse_file(Path(address))
         return None
-    except OSError as down:
-        raise not_now(address, str(down)) from down
 
 
 def _refuse_file(path: Path) -> None:
