@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,9 @@ class Made:
         write_deltalake(str(self.home / "ledger"), data, mode="append", commit_properties=last)
         self._written = len(self.rows)
 
-    def begin(self, generation: int, token: str) -> None:
-        body = {"format": 2, "entry": self._entry(0), "watermark": None, "maxima": {}, "counts": {}, "tables": {},
+    def begin(self, generation: int, token: str, emptied: Mapping[str, Any] | None = None) -> None:
+        tables = emptied or {}
+        body = {"format": 2, "entry": self._entry(0), "watermark": None, "maxima": {}, "counts": {}, "tables": tables,
                 "table_ids": self.ids, "intent": None, "output_rows": 0}  # fmt: skip
         self.put("commit", 0, body, generation, token)
 
@@ -85,6 +87,14 @@ class Made:
     def _entry(version: int) -> str:
         line = {"reservoirId": "source", "reservoirVersion": version, "index": -1, "isStartingVersion": False}
         return "\n".join(("v1", "{}", json.dumps(line)))
+
+    def reset(self, newest: int, emptied: Mapping[str, Any] | None = None) -> None:
+        """Generation 2 begins after this epoch, and keeps the output but for tables with a commit in `emptied`."""
+        self.put("seal", newest, {"format": 2, "successor": 2, "token": "second"})
+        self.places["state/s"] = self.home / "state" / "g2" / "s"
+        self.ids["state/s"] = self.owned(self.places["state/s"])
+        self.begin(2, "second", emptied)
+        self.save()
 
     def more(self, number: int) -> None:
         """One more epoch."""

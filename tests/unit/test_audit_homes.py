@@ -153,17 +153,8 @@ def test_a_rewrite_of_state_that_moves_other_rows_than_it_says_is_broken(made: M
     assert made.verdicts() == [("broken", what)]
 
 
-def reset(made: Made) -> None:
-    """Generation 2 begins, and keeps the output."""
-    made.put("seal", 3, {"format": 2, "successor": 2, "token": "second"})
-    made.places["state/s"] = made.home / "state" / "g2" / "s"
-    made.ids["state/s"] = made.owned(made.places["state/s"])
-    made.begin(2, "second")
-    made.save()
-
-
 def test_what_an_older_generation_left_in_a_sink_is_read(made: Made) -> None:
-    reset(made)
+    made.reset(3)
     assert made.verdicts(deep=True) == []
     file = made.sink / "2.parquet"
     size = file.stat().st_size
@@ -173,6 +164,19 @@ def test_what_an_older_generation_left_in_a_sink_is_read(made: Made) -> None:
     assert made.verdicts() == []
     ((verdict, what),) = made.verdicts(deep=True)
     assert verdict == "broken" and what.startswith("its files hold other rows than the ledger says")
+
+
+def test_a_dropped_table_is_unknown_to_a_verdict_on_the_newest_generation_that_has_it(made: Made) -> None:
+    sink = f"sink/{made.sink}"
+    made.reset(3, {sink: {"version": 1, "commit": 4, "rows": 0}})
+    dropping = {"tables": {sink: made.ids[sink]}}
+    for what, told in (("retired", {}), ("dropping", dropping), ("dropped", {})):
+        made.put("life", 0, {"format": 5, "what": what, **told}, 2, "second")
+    made.save()
+    found = audit("r", made.home.parent, deep=True, since=0)
+    assert found is not None and found.verdict == "unknown"
+    ((generation, what),) = [(one.generation, one.what) for one in found.findings]
+    assert generation == 2 and what.startswith("the table was dropped at by run")
 
 
 @pytest.mark.parametrize("what", ["dead", "dead/_delta_log"])
@@ -187,7 +191,7 @@ def test_a_table_that_made_way_for_another_by_a_reset_is_unknown(made: Made) -> 
         shutil.rmtree(made.places[name])
         made.ids[name] = made.owned(made.places[name])
     before = DeltaTable(str(made.places["late"])).metadata().id
-    reset(made)
+    made.reset(3)
     for deep in (False, True):
         ((verdict, what),) = made.verdicts(deep)
         assert verdict == "unknown" and what.startswith("the table that generation 1 wrote, with id ")

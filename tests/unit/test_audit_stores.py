@@ -14,7 +14,7 @@ from support.audited import Made
 from floodmark.audit import logreader
 from floodmark.audit.certificate import audit
 from floodmark.audit.content.content import rows_of, until_unreadable
-from floodmark.audit.evidence import Finding
+from floodmark.audit.evidence import Finding, TableLog
 from floodmark.audit.ledger.named import Named
 from floodmark.audit.stores import unanswered
 
@@ -111,6 +111,28 @@ def test_a_file_that_cannot_be_opened_is_unknown_and_one_that_is_damaged_is_brok
         opened.seek(4)
         opened.write(b"\xff" * min(size, 40))
     assert found() == ["broken"]
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("since", [None, 0])
+def test_a_sink_that_cannot_be_opened_is_unknown_to_a_verdict_on_the_generation_after_a_reset_too(
+    made: Made, monkeypatch: pytest.MonkeyPatch, deep: bool, since: int | None
+) -> None:
+    read = logreader.read_table
+
+    def without_a_handle(address: str) -> TableLog:
+        if address != str(made.sink):
+            return read(address)
+        with no_handle_left():
+            return read(address)
+
+    made.reset(2)
+    monkeypatch.setattr(logreader, "read_table", without_a_handle)
+    found = audit("r", made.home.parent, deep, since=since)
+    assert found is not None and found.verdict == "unknown"
+    (what,) = [one.what for one in found.findings]
+    assert f"the table at {made.sink} cannot be read" in what
+    assert found.decided_since is None
 
 
 def test_a_ledger_that_is_gone_for_a_moment_after_the_tables_were_read_is_unknown(

@@ -267,7 +267,7 @@ def _logs(story: Story, root: str, accounts: Accounts | None, deep: bool) -> tup
         logs[log.address] = log
         if why is not None:
             unread.append(Finding("unknown", f"it is a {sink['kind']} sink: {why}", table=table))
-    for generation in story.generations:
+    for generation in reversed(story.generations):  # a verdict on it alone depends on all tables that it has
         for table, id_ in ids_of(generation).items():
             address = address_of(table, generation.number, root, id_, story.moved)
             if address in logs:

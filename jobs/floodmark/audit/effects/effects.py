@@ -79,7 +79,7 @@ class Effects:
         log, tally = self.tables.log(named.table, named.generation), self.notes.tally(named.table)
         tally.named += 1
         if self.tables.is_dropped(named):
-            self._gone.setdefault(named.table, named)
+            self._gone[named.table] = named  # of the newest generation: a verdict on it alone depends on its tables
             return
         if self.tables.is_replaced(named):
             self._replaced.setdefault((named.table, named.generation), named)

@@ -60,7 +60,8 @@ class Tables:
         """Whether the generation is sealed and its table is gone or replaced, which is allowed then."""
         if named.generation not in self._sealed:
             return False
-        return self.log(named.table, named.generation).id != self.ids[named.generation].get(named.table)
+        log = self.log(named.table, named.generation)
+        return log.readable and log.id != self.ids[named.generation].get(named.table)
 
     @cached_property
     def _sealed(self) -> set[int]:
