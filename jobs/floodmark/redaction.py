@@ -13,11 +13,32 @@ _MARK = re.compile(r":/+|//+")  # also of an address that lacks a slash
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*\Z")
 _LONGEST_SCHEME = 31
 _MORE = re.compile(r"[?#]")  # begins a query or a fragment
+_BEGUN = re.compile(r"^//+|:/+")  # what comes before login, password and host
+_LOGIN = re.compile(r"[^/?#]*")
+_HOST = re.compile(r"(?:[^:\[\]]*|\[[^\[\]]*\])(?::\d*)?")  # with its port
 
 
 def has_password(text: str) -> bool:
     """Whether an address in the text has a password in it."""
     return any(":" in user for user in _users(text))
+
+
+def gives_password(text: str) -> bool:
+    """Whether an address in the text has a password where clients look for it: before its host.
+
+    `has_password`, which hides, also takes a port and a later @ for a password. That is no reason to refuse an address.
+    """
+    return any(_logs_in(part) for run in _RUN.finditer(text) for part in _BEGUN.split(run[0])[1:])
+
+
+def _logs_in(part: str) -> bool:
+    """Whether an address has a password, also one that a / ends too early: then its host is none."""
+    found = _LOGIN.match(part)
+    place, rest = (found[0], part[found.end() :]) if found else ("", part)
+    user, mark, _ = place.rpartition("@")
+    if mark:
+        return ":" in user and user != EXAMPLE
+    return "@" in rest and not all(map(_HOST.fullmatch, place.split(",")))
 
 
 def names_user(text: str) -> bool:

@@ -45,7 +45,7 @@ from floodmark.errors import NotOwned, Refused, RuleInvalid, RunFailed, SqlRefus
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.proving.play.worker import _fault
-from floodmark.redaction import redacted
+from floodmark.redaction import gives_password, redacted
 from floodmark.spark.read.shape import micros
 from floodmark.spark.rule.analysis import analyse as analyse_rule
 from floodmark.spark.write.replacing import Span
@@ -666,6 +666,16 @@ def test_other_addresses_have_no_credentials(address: str) -> None:
         ({"headers": {"Authorization": f"Bearer {MARK}"}}, "settings.headers.Authorization"),
         ({"token_url": "https://h/token", "page_token": "next", "key": "id", "secret": "arn:aws:sm:x"}, None),
         ({"token": "", "password": None, "secret": {"name": "x"}, "url": "https://h/a?page_token=1"}, None),
+        ({"url": f"https://user:{MARK}/with/slashes@h"}, "settings.url"),
+        ({"url": f"jdbc:postgresql://user:{MARK}@h:5432,h2:5432/db"}, "settings.url"),
+        ({"url": f"https://h:80/next?then=https://user:{MARK}@h2"}, "settings.url"),
+        ({"text": f"first //x, then '//user:{MARK}@h/x'"}, "settings.text"),
+        ({"url": "https://api.example.com:8443/accounts/joe@example.com"}, None),
+        ({"url": "mongodb://h:27017,h2:27017/?user=joe@example.com"}, None),
+        ({"url": "https://[::1]:3000/@team/feed"}, None),
+        ({"url": "https://h:3000/to?url=https%3A%2F%2Fh2%3A80%2F%40team"}, None),
+        ({"url": "https://h/x?since=2024-01-01T00:00:00&who=joe@x.com"}, None),
+        ({"sql": "SELECT 'a//b:c@d'", "template": "https://LOGIN:PASSWORD@host"}, None),
     ],
 )
 def test_a_sure_secret_among_the_settings_of_a_class_is_named(settings: dict[str, Any], name: str | None) -> None:
@@ -825,6 +835,7 @@ def test_long_texts_are_searched_for_secrets_in_seconds() -> None:
     begun = time.process_time()
     for long in ("secret" * 20_000, "//:" * 20_000, "a://" * 20_000, ":/" * 20_000):
         assert not secret_setting("spark.app.x", long)
+        assert not gives_password(long)
         assert redacted(long) == long
     assert redacted("https://" + "a@" * 20_000) == "https://***@"
     assert redacted("//@" * 20_000 + " //" + ":" * 20_000 + "@").endswith("@ //***@")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from urllib.parse import ParseResult, unquote, urlparse
 
-from floodmark.redaction import WITH_USER, has_password, names_user
+from floodmark.redaction import WITH_USER, gives_password, has_password, names_user
 
 ALLOWED = "FLOODMARK_VARIABLES"  # the operator's list of the variables that rule files may name
 WAY_OUT = "configure it in Spark or in the store instead; see docs/security.md"
@@ -89,7 +89,7 @@ def secrets_in(value: object, name: str) -> Iterator[tuple[str, object]]:
     elif isinstance(value, list):
         for i, inner in enumerate(value):
             yield from secrets_in(inner, f"{name}[{i}]")
-    elif isinstance(value, str) and (has_password(value) or has_password(unquote(value))):
+    elif isinstance(value, str) and (gives_password(value) or gives_password(unquote(value))):
         yield name, value
 
 
