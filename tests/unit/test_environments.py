@@ -286,7 +286,8 @@ def test_a_home_that_would_be_a_folder_of_the_working_directory_is_refused(rules
     with pytest.raises(RuleInvalid) as caught:
         home_of(rules, {"FLOODMARK_ENV": "dev"}, Path("home"))
     assert f"env/dev.env:2: expected a folder as FLOODMARK_HOME, {why}" in str(caught.value)
-    for env in ({}, {"FLOODMARK_ENV": "prod"}):
+    (rules.parent / "env" / "plain.env").write_text("LAKE=lake\n")
+    for env in ({}, {"FLOODMARK_ENV": "plain"}):
         with pytest.raises(HomeUnfit, match=re.escape(why)):
             home_of(rules, {"FLOODMARK_HOME": home, **env}, Path("home"))
     assert why in call("run", "delays", "--home", home, LAKE="lake", code=2)
@@ -294,6 +295,14 @@ def test_a_home_that_would_be_a_folder_of_the_working_directory_is_refused(rules
     with pytest.raises(HomeUnfit, match=re.escape(why)):
         read("delays", home)
     assert sorted(one.name for one in rules.parent.iterdir()) == ["env", "rules"]
+
+
+def test_a_home_that_is_not_used_is_not_refused(rules: Path) -> None:
+    unfit = {"FLOODMARK_HOME": "~/fm"}
+    assert home_of(rules, {"FLOODMARK_ENV": "prod", **unfit}, Path("home")) == Path("safe/home")
+    mine = str(rules.parent / "mine")
+    assert f"the home {mine} cannot persist" in call("run", "delays", "--env", "dev", "--home", mine, code=2, **unfit)
+    assert "/flights" in call("preview", "delays", "--env", "dev", code=1, **unfit), "it has no home, only input"
 
 
 def test_a_place_in_an_environment_s_file_is_not_empty(rules: Path) -> None:

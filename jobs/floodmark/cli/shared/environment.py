@@ -73,11 +73,12 @@ def _places(context: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
     rules = Path(given.get("rules", RULES))
     found = environment(rules, os.environ)
     assert found is not None
-    master = given.get("master")
-    if GATEWAY not in os.environ:  # else spark-submit has started Spark already, with its own master
-        master = found.variables.get(MASTER, master)
-    places = {"home": home_of(rules, os.environ, HOME), "master": master}
-    return {name: place for name, place in places.items() if name in given and not _by_hand(context, name)}
+    wanted, places = {name for name in given if not _by_hand(context, name)}, dict[str, Any]()
+    if "home" in wanted:  # a home that is not used need not be one
+        places["home"] = home_of(rules, os.environ, HOME)
+    if "master" in wanted and GATEWAY not in os.environ:  # else spark-submit has started Spark, with its own master
+        places["master"] = found.variables.get(MASTER, given["master"])
+    return places
 
 
 def _by_hand(context: typer.Context, name: str) -> bool:

@@ -61,11 +61,12 @@ def home_of(rules: Path, env: Mapping[str, str], default: Path) -> Path:
     That folder is below the home and has a name that no rule has. A home that is already this environment's is
     unchanged. Raises RuleInvalid and HomeUnfit.
     """
-    home, found = folder_at(env.get(HOME) or default), environment(rules, env)
+    found = environment(rules, env)
+    if found is not None and HOME in found.variables:
+        return Path(found.variables[HOME])
+    home = folder_at(env.get(HOME) or default)
     if found is None:
         return home
-    if HOME in found.variables:
-        return Path(found.variables[HOME])
     own = f"{FOLDER}-{found.name}"
     return home if home.name == own else home / own
 
