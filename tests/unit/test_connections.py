@@ -27,6 +27,8 @@ SECRET = "s3cret/+@: "  # as a URI has it: s3cret%2F%2B%40%3A%20
         ("postgres://me:p@::1:5432/db", Connection("c", "postgres", "::1", 5432, "me", "p", "db")),
         ("postgres://me:p@q@h/db", Connection("c", "postgres", "h", None, "me", "p@q", "db")),
         ("kafka://h?sasl.username=me@x.org", Connection("c", "kafka", "h", extra={"sasl.username": "me@x.org"})),
+        ("https://h/users/@me", Connection("c", "https", "h", schema="users/@me")),
+        ("https://me:p@h/users/%40me", Connection("c", "https", "h", None, "me", "p", "users/@me")),
         ("google-cloud-platform://", Connection("c", "google_cloud_platform")),
         (json.dumps({"conn_type": "kafka", "host": "h", "port": 1, "extra": {"a": "b"}}),
          Connection("c", "kafka", "h", 1, extra={"a": "b"})),
@@ -64,6 +66,24 @@ def test_a_text_that_is_none_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(Refused, match=r"connection c: expected a URI .* in FLOODMARK_CONN_C, found ") as fault:
         connection_in("c", {"FLOODMARK_CONN_C": text})
     assert "s3cret" not in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("https://h/x#part", "a #: write it as %23"),
+        ("https://h:8443/users/@me", "an @ in the path: write it as %40, and"),
+        ("https://me@h/users/@me", "an @ in the path: write it as %40, and"),
+        ("https://h?@type=x", "an @ in the name of a setting: write it as %40, and"),
+        ("kafka://me:[p]@h", "an address that is no URI: write special characters of login and password as %XX"),
+    ],
+)
+def test_a_text_whose_password_may_end_too_early_is_refused_with_the_character_to_replace(
+    text: str, found: str
+) -> None:
+    with pytest.raises(Refused) as fault:
+        connection_in("c", {"FLOODMARK_CONN_C": text})
+    assert f", found {found}" in str(fault.value)
 
 
 def test_the_environment_comes_first_and_ours_before_airflows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,8 +90,9 @@ def _of_uri(name: str, text: str) -> Connection:
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     extra = _settings(query.pop(_EXTRA)) if _EXTRA in query else query
     place = parts.netloc.rpartition("@")[2]
-    if _is_cut(text, place, parts.path, query):
-        raise ValueError(_UNQUOTED)
+    cut = _cut(text, parts.netloc, parts.path, query)
+    if cut is not None:
+        raise ValueError(cut)
     host, colon, port = place.rpartition(":") if re.search(r":\d+$", place) else (place, "", "")
     return Connection(
         name,
@@ -105,10 +106,17 @@ def _of_uri(name: str, text: str) -> Connection:
     )
 
 
-def _is_cut(text: str, place: str, path: str, query: Mapping[str, str]) -> bool:
-    """Whether a character of login or password has ended the part that has them, so that messages would show a rest."""
-    hosts = place.split(",")
-    return "#" in text or "@" in path or any("@" in key for key in query) or not all(map(_HOST.fullmatch, hosts))
+def _cut(text: str, place: str, path: str, query: Mapping[str, str]) -> str | None:
+    """The character that may have ended login or password too early, so that messages would show a rest; None if there
+    is none. An @ in the path is no such one where nothing before it looks like a password."""
+    if "#" in text:
+        return "a #: write it as %23"
+    if "@" in path and (":" in place or "@" in place):
+        return "an @ in the path: write it as %40, and each / of login and password as %2F"
+    if any("@" in key for key in query):
+        return "an @ in the name of a setting: write it as %40, and each ? of login and password as %3F"
+    hosts = place.rpartition("@")[2].split(",")
+    return None if all(map(_HOST.fullmatch, hosts)) else _UNQUOTED
 
 
 def _port(value: object) -> int | None:
