@@ -23,7 +23,7 @@ def schema_of_file(content: BinaryIO) -> str:
     try:
         from fastavro import reader
     except ImportError as fault:
-        raise Refused("expected the package fastavro, found none: pip install 'floodmark[avro]'") from fault
+        raise Refused("expected the package fastavro, found none: pip install 'FLOODMARK.whl[avro]'") from fault
     try:
         return str(reader(content).metadata["avro.schema"])
     except KeyError as fault:

@@ -33,7 +33,9 @@ def store_at(what: str, address: str) -> ObjectStore:
     try:
         from obstore.store import S3Store
     except ImportError as fault:
-        raise Refused(f"{what}: expected the package obstore, found none: pip install 'floodmark[objects]'") from fault
+        raise Refused(
+            f"{what}: expected the package obstore, found none: pip install 'FLOODMARK.whl[objects]'"
+        ) from fault
     bucket, _, folder = address.partition("://")[2].partition("/")
     client: Any = {"timeout": "30s", "connect_timeout": "5s", "allow_http": _allows_http()}
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")

@@ -20,7 +20,8 @@ def _open(name: str, stream: Stream, keep: Path | None) -> Source:
         from floodmark.connectors.sources.iceberg.source import IcebergSource
     except ModuleNotFoundError as fault:
         raise Refused(
-            f"stream {name}: expected the packages of Iceberg, found no {fault.name}: pip install 'floodmark[iceberg]'"
+            f"stream {name}: expected the packages of Iceberg, found no {fault.name}: "
+            "pip install 'FLOODMARK.whl[iceberg]'"
         ) from fault
     return IcebergSource(name, stream)
 

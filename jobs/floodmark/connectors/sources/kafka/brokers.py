@@ -46,7 +46,7 @@ class Brokers:
             from confluent_kafka import KafkaException
             from confluent_kafka.admin import AdminClient
         except ImportError as fault:
-            problem = "expected the package confluent-kafka, found none: pip install 'floodmark[kafka]'"
+            problem = "expected the package confluent-kafka, found none: pip install 'FLOODMARK.whl[kafka]'"
             raise Refused(f"connection {name}: {problem}") from fault
         self._about = f"connection {name}: Kafka at {settings[SERVERS]}"
         self._failure, self._told = KafkaException, list[Any]()

@@ -28,7 +28,7 @@ def _target(sink: Sink, outbox: Path | None) -> Target:
     except ModuleNotFoundError as fault:
         raise Refused(
             f"sink {sink.label}: expected the packages of Iceberg, found no {fault.name}: "
-            "pip install 'floodmark[iceberg]'"
+            "pip install 'FLOODMARK.whl[iceberg]'"
         ) from fault
     return IcebergTarget(str(sink.address), WrittenIceberg.model_validate(sink.options))
 

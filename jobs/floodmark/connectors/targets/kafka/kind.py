@@ -30,7 +30,9 @@ def _target(sink: Sink, outbox: Path | None) -> Target:
 
     options = WrittenTopic.model_validate(sink.options)
     if options.format == "avro" and find_spec("fastavro") is None:
-        raise Refused(f"sink {sink.label}: expected the package fastavro, found none: pip install 'floodmark[avro]'")
+        raise Refused(
+            f"sink {sink.label}: expected the package fastavro, found none: pip install 'FLOODMARK.whl[avro]'"
+        )
     return KafkaTarget(str(sink.address), options)
 
 

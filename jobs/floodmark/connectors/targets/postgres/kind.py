@@ -30,7 +30,7 @@ def _needing_psycopg(sink: Sink) -> Iterator[None]:
         yield
     except ModuleNotFoundError as fault:
         raise Refused(
-            f"sink {sink.label}: expected the package psycopg, found none: pip install 'floodmark[postgres]'"
+            f"sink {sink.label}: expected the package psycopg, found none: pip install 'FLOODMARK.whl[postgres]'"
         ) from fault
 
 

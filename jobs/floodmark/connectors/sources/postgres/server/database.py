@@ -89,7 +89,9 @@ def _driver(about: str) -> Any:
     try:
         import psycopg
     except ImportError as fault:
-        raise Refused(f"{about}: expected the package psycopg, found none: pip install floodmark[postgres]") from fault
+        raise Refused(
+            f"{about}: expected the package psycopg, found none: pip install 'FLOODMARK.whl[postgres]'"
+        ) from fault
     return psycopg
 
 
