@@ -636,6 +636,24 @@ def test_a_rule_whose_file_is_broken_has_its_needs_all_the_same(flow: Flow) -> N
     assert len(files(flow.sink(0))) == 3
 
 
+def test_nothing_is_removed_while_the_ledger_of_a_rule_without_a_file_cannot_be_read(flow: Flow) -> None:
+    """The system answers for a link to a name that is too long as for a disk that fails: with an error."""
+    reader = reading(flow, EPOCHS - 1)
+    reader.write_rule().unlink()
+    log = Path(reader.place.ledger, "_delta_log")
+    log.rename(log.with_name("kept"))
+    log.symlink_to("x" * 300)
+    before = files(flow.sink(0))
+    assert "table ledger: the table cannot be read now" in call(flow, "maintain", "counted", "--yes", code=1)
+    assert files(flow.sink(0)) == before
+    log.unlink()
+    log.with_name("kept").rename(log)
+    maintain(flow)
+    aged(flow)
+    maintain(flow)
+    assert len(files(flow.sink(0))) == 3
+
+
 def test_a_table_whose_history_is_looked_up_keeps_all_of_it(flow: Flow) -> None:
     reader = Flow(flow.root, "reader", sql="SELECT e.at, e.k FROM events e JOIN t ON e.k = t.k")
     reader.settings = {"lookups": {"t": {"delta": flow.sink(0), "history": True}}}

@@ -15,7 +15,7 @@ from floodmark.core.protocol.places import places_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.rule import Rule, Stream
 from floodmark.core.text.addresses import identity
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, Retryable
 from floodmark.ledger.delta import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.landings import LandedTable, cut_at
@@ -70,11 +70,14 @@ def _landings(text: Rule, place: Home, head: Head) -> list[LandedTable]:
 def _begun(root: Path, but: str) -> Iterator[Rule]:
     """Rules as recorded in their ledgers: open work is finished by that text, and a file may be gone or edited.
 
-    Leaves out retired rules, which need nothing and write nothing.
+    Leaves out retired rules, which need nothing and write nothing. Raises RunFailed for a ledger that cannot be read
+    now: its rule may need what an upkeep removes.
     """
     for home in (one for one in homes(root) if one != but):
         try:
             ledger = LedgerReader.load(Home(root, home).ledger)
+        except Retryable:
+            raise
         except FloodmarkError:  # its reads are unknown; `doctor` reports it
             continue
         head = ledger.head if ledger else None
