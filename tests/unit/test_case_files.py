@@ -12,6 +12,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import jsonschema
+import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
@@ -138,8 +139,18 @@ def test_what_the_rule_declares_are_the_columns_of_its_cases(rules: Path, stream
     assert of_rule(rules, stream, "").columns["o"] == columns_of(columns)
     first = columns.partition(",")[0]
     assert of_rule(rules, stream, first).columns["o"] == columns_of(first), "as for a table, a part of them will do"
+    assert of_rule(rules, stream, first.upper()).columns["o"] == columns_of(first.upper())
     for wrong, found in ((f"{first}, more INT", "no such column"), (f"{first.split()[0]} DATE", first)):
         with pytest.raises(RuleInvalid, match=f"expected columns that the rule declares for stream o, .*found {found}"):
+            of_rule(rules, stream, wrong)
+
+
+def test_columns_of_a_table_are_found_in_whatever_case_they_are_written(rules: Path) -> None:
+    write_deltalake(rules / "o", pa.table({"deviceId": ["a"], "n": [1]}))
+    stream = {"delta": str(rules / "o")}
+    assert of_rule(rules, stream, "DEVICEID STRING").columns["o"] == columns_of("DEVICEID STRING")
+    for wrong, found in (("DEVICEID DATE", "deviceId string"), ("device STRING", "no such column")):
+        with pytest.raises(RuleInvalid, match=f"expected columns of the table at .*, found {found} there"):
             of_rule(rules, stream, wrong)
 
 

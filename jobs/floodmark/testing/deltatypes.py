@@ -12,8 +12,12 @@ _SHORT = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "l
 
 
 def declared(schema: str, names: Collection[str] | None = None) -> tuple[Column, ...]:
-    """The columns of a table's schema, or those of these names. Raises ValueError for a type without a declaration."""
-    fields = (field for field in json.loads(schema)["fields"] if names is None or field["name"] in names)
+    """The columns of a table's schema, or those of these names, in any case.
+
+    Raises ValueError for a type without a declaration.
+    """
+    wanted = None if names is None else {name.lower() for name in names}
+    fields = (field for field in json.loads(schema)["fields"] if wanted is None or field["name"].lower() in wanted)
     return tuple(Column(field["name"], _type(field["name"], field["type"])) for field in fields)
 
 

@@ -103,9 +103,8 @@ def _columns(kind: str, name: str, address: str | None, given: Columns | None, m
         return given or ()
     schema = table.schema().to_json()
     if given is not None:
-        mine = [column for column in given if column not in more]
-        there = declared(schema, [column.name for column in mine])
-        _check_agrees(mine, there, f"of the table at {address}")
+        there = (*declared(schema, [column.name for column in given]), *more)
+        _check_agrees(given, there, f"of the table at {address}")
         return given
     try:
         return (*declared(schema), *more)
@@ -131,9 +130,13 @@ def _way(name: str) -> str:
 
 
 def _check_agrees(given: Sequence[Column], there: Sequence[Column], whose: str) -> None:
-    """Raise ValueError for a column that is not there, or of another type: such a case would show what no run does."""
-    types = {column.name: column.type for column in there}
+    """Raise ValueError for a column that is not there, or of another type: such a case would show what no run does.
+
+    SQL finds a column in whatever case it is written.
+    """
+    known = {column.name.lower(): column for column in there}
     for column in given:
-        if types.get(column.name) != column.type:
-            found = f"{column.name} {types[column.name]}" if column.name in types else "no such column"
+        own = known.get(column.name.lower())
+        if own is None or own.type != column.type:
+            found = own or "no such column"
             raise ValueError(f"expected columns {whose}, declared {column}, found {found} there")
