@@ -37,7 +37,7 @@ from floodmark.core.sql import analyse
 from floodmark.core.sql.timecolumn import time_column_of
 from floodmark.core.sql.windows import Grid, Sizes, WindowSpec
 from floodmark.errors import LedgerBroken, Refused, RunFailed, Sealed, SqlAt
-from floodmark.spark.rule.backfill.deadcolumns import texts_of
+from floodmark.spark.rule.backfill.deadcolumns import texts_of, within
 from floodmark.spark.session import lock
 
 SECOND, MINUTE = 1_000_000, 60_000_000
@@ -387,6 +387,29 @@ def test_texts_with_other_values_of_a_variable_are_two_texts(tmp_path: Path, mon
         folded(ran, ledger, epoch, epoch, None)
     found = texts_of(ran.place, ledger.begun)
     assert [(one.first, one.rule.sql.split()[-4]) for one in found] == [(1, "k"), (3, "v")]
+
+
+def test_installations_that_run_a_rule_in_turn_have_one_text_for_each_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backfill analyses each text, and there may be as many turns as epochs."""
+    ran = flow(tmp_path, sql="SELECT at, k FROM events WHERE ${COLUMN} IS NOT NULL", sinks=1)
+    monkeypatch.setenv("COLUMN", "k")
+    ledger = begun(ran)
+    turns = [("k", "1"), ("k", "2"), ("k", "1"), ("v", "2"), ("v", "1"), ("k", "1"), ("k", "2")]
+    for epoch, (column, most) in enumerate(turns, 1):
+        monkeypatch.setenv("COLUMN", column)
+        monkeypatch.setenv("FLOODMARK_EPOCH_MAX_FILES", most)
+        ran.arrive([event(epoch)])
+        folded(ran, ledger, epoch, epoch, None)
+    first, other, again = texts_of(ran.place, ledger.begun)
+    assert [one.first for one in (first, other, again)] == [1, 4, 6]
+    assert again.rule is first.rule, "it is analysed once"
+
+
+def test_epochs_of_texts_that_follow_each_other_are_one_condition() -> None:
+    assert within([(1, 1)]) == "_epoch BETWEEN 1 AND 1"
+    assert within([(1, 2), (3, 3), (4, 9), (12, 15), (16, 20)]) == "_epoch BETWEEN 1 AND 9 OR _epoch BETWEEN 12 AND 20"
 
 
 def test_a_home_that_is_gone_is_not_made_anew_to_be_locked(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from floodmark.connectors.columns import needed, with_checked_columns
 from floodmark.connectors.ports.registry import sources
+from floodmark.core.lifecycle.changes import same_results
 from floodmark.core.process.calls import REJECTIONS
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
@@ -73,16 +74,21 @@ class Compared:
 
 
 def texts_of(home: Home, head: Head) -> Iterator[Text]:
+    """Those that compute other results, or mean other columns, than the one before. Two installations that run a rule
+    in turn have two spellings of one text, and each of many epochs may have the other one."""
     ledger = LedgerReader.load(home.ledger)
     assert ledger is not None
-    known, columns = None, head.begun_with.columns
+    rules, last, columns = dict[str, Rule](), None, head.begun_with.columns
+    alike = set[str]()  # spellings of the last text
     for row in ledger.rows:
         if row.kind == "intent" and row.generation == head.generation and row.epoch <= head.epoch:
             body = json.loads(row.body)
-            columns = body.get("columns") or columns
-            if (body["rule"], columns) != known:
-                known = (body["rule"], columns)
-                yield Text(row.epoch, Entry.parse(body["entry"]), Rule.from_json(body["rule"]), columns)
+            written, columns = body["rule"], body.get("columns") or columns
+            rule = rules.get(written) or rules.setdefault(written, Rule.from_json(written))
+            if last is None or columns != last.columns or not (written in alike or same_results(last.rule, rule)):
+                last, alike = Text(row.epoch, Entry.parse(body["entry"]), rule, columns), set()
+                yield last
+            alike.add(written)
 
 
 def wider(session: SparkSession, plan: Plan, home: Home, texts: Sequence[Text], dead: StructType) -> Plan:
@@ -109,15 +115,15 @@ def compared(plan: Plan, home: Home, texts: Sequence[Text], dead: StructType) ->
 
     Raises HistoryGone if the name of one is that of another column by now.
     """
-    found: dict[str, tuple[Compared, list[str]]] = {}
+    found: dict[tuple[str, str], tuple[Compared, list[tuple[int, int]]]] = {}
     ends = [*(text.first - 1 for text in texts[1:]), (1 << 63) - 1]
     for text, end in zip(texts, ends, strict=True):
         for which, read in _kinds(plan, {name: text.read(name, _held(dead)) for name in plan.rule.streams}):
             columns = {name: [one for one in _own(plan, name) if one.name.lower() in read[name]] for name in read}
             _check_same(plan, home, text, columns)
             one = Compared("", columns, _gone(text, read, columns))
-            found.setdefault(repr(one), (one, []))[1].append(f"(_epoch BETWEEN {text.first} AND {end}{which})")
-    each = (dataclasses.replace(one, which=" OR ".join(spans)) for one, spans in found.values())
+            found.setdefault((repr(one), which), (one, []))[1].append((text.first, end))
+    each = (dataclasses.replace(one, which=f"({within(spans)}){which}") for (_, which), (one, spans) in found.items())
     return sorted(each, key=lambda one: -sum(map(len, one.columns.values())))
 
 
@@ -133,6 +139,17 @@ def _kinds(plan: Plan, read: dict[str, set[str]]) -> Iterator[tuple[str, dict[st
     else:
         yield f" AND NOT ({REJECTED})", read
         yield f" AND ({REJECTED})", kept
+
+
+def within(spans: Sequence[tuple[int, int]]) -> str:
+    """SQL: whether a row's epoch is in one of the spans, in their order. Spans that follow each other are one."""
+    joined: list[tuple[int, int]] = []
+    for first, upto in spans:
+        if joined and joined[-1][1] == first - 1:
+            joined[-1] = (joined[-1][0], upto)
+        else:
+            joined.append((first, upto))
+    return " OR ".join(f"_epoch BETWEEN {first} AND {upto}" for first, upto in joined)
 
 
 def _held(dead: StructType) -> list[str]:
