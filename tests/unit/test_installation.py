@@ -81,6 +81,21 @@ def test_a_limit_that_a_source_cannot_have_is_no_limit_of_its_rules(place: Path)
         rule(place, env, sql, **kafka, epoch={"max_files": 3})
 
 
+def test_an_idle_run_knows_the_text_of_a_rule_that_goes_without_a_limit(place: Path) -> None:
+    """Its ledger has the text as it runs. Another one is checked again, which loads the SQL parser."""
+    kafka = {"kafka": {"connection": "shop", "topic": "t", "format": "text"}}
+    flow = Flow(place, sql="SELECT value FROM events")
+    flow.settings = {"streams": {"events": kafka}}
+    path, env, asked = flow.write_rule(), {"FLOODMARK_EPOCH_MAX_FILES": "10"}, list[str]()
+
+    def has_run(rule: Rule) -> bool:
+        asked.append(rule.to_json())
+        return True
+
+    assert load_rule(path, env, has_run).to_json() == load_rule(path, env).to_json()
+    assert asked == [load_rule(path, env).to_json()]
+
+
 def test_plan_does_not_trace_a_limit_that_a_rule_goes_without(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLOODMARK_MAX_ROWS_PER_WINDOW", "9")
     path = Flow(place, sql=STATELESS).write_rule()

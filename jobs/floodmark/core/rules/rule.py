@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from floodmark.core.rules import chains
+from floodmark.core.rules.checks.epochs import check_epoch
 from floodmark.core.rules.checks.nesting import nested_tables
 from floodmark.core.rules.checks.rule import check
 from floodmark.core.rules.environments import variables
@@ -114,7 +115,10 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
         digest = hashlib.sha256(f"{digest}{canonical(texts)}".encode()).hexdigest()
     chained = _chained(written, path.parent, env, problems)
     rule = written.resolved(digest, process, chained, code)
-    spare = list[Field]()
+    spare = [field for field, _ in check_epoch(rule) if is_spare(field, text, env)]
+    if spare:  # no stream can have them, and `checked` is asked for the text that the ledger has
+        written, spare = written.without(spare), []
+        rule = written.resolved(digest, process, chained, code)
     for field, problem in () if checked and checked(rule) else check(rule):
         if is_spare(field, text, env):
             spare.append(field)
