@@ -10,9 +10,10 @@ _RANGE = "Requested range was invalid"
 # What the system says of disks, networks, rights and its own limits; and how object_store says 401 and 403.
 _SYSTEM = ("Input/output error", "Remote I/O error", "Too many open files", "Cannot allocate memory",
            "Resource temporarily unavailable", "Permission denied", "Operation not permitted", "Stale file handle",
-           "Stale NFS file handle", "timed out", "Connection re", "Broken pipe", "Host is down", "No route to host",
-           "Network is unreachable", "endpoint is not connected", "endpoint shutdown", "No locks available",
-           "lacked the necessary privileges", "lacked valid authentication")  # fmt: skip
+           "Stale NFS file handle", "timed out", "Connection refused", "Connection reset", "Broken pipe",
+           "Host is down", "No route to host", "Network is unreachable", "endpoint is not connected",
+           "endpoint shutdown", "No locks available", "lacked the necessary privileges",
+           "lacked valid authentication")  # fmt: skip
 LONGEST = 200  # of a store's page of an error
 _MARKS = re.compile(r"\x1b\[\d*m|↳")
 
