@@ -18,3 +18,9 @@ class Highest:
             n, most = n + 1, max(most, row["v"])
         ctx.put_state("seen", (n, most))
         yield key[0], n, most
+
+
+class HighestOfText(Highest):
+    """The same, of keys that are texts."""
+
+    output = "k STRING, n BIGINT, most DOUBLE"

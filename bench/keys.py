@@ -2,8 +2,10 @@
 
     python -m bench.keys [--keys 1000000,10000000] [--forms totals,windows,class] [--driver-memory 3g]
 
-A first epoch touches every key once, a second one every hundredth key. Each form and number of keys runs alone, in a
-process with a JVM of its own, whose memory is sampled: the sum of its proportional set sizes, workers included.
+A key is a text of 16 characters. A first epoch touches every key once, a second one every hundredth key, a third one
+closes the windows. The class gets rows once the watermark has passed them, so one epoch later. Each form and number of
+keys runs alone, in a process with a JVM of its own, whose memory is sampled: the sum of its proportional set sizes,
+workers included.
 """
 
 from __future__ import annotations
@@ -29,12 +31,13 @@ from bench.events import BEGIN_MS
 from bench.processor import descendants
 from floodmark.cli.shared import output
 from floodmark.core.rules.rule import load_rule
-from floodmark.spark.rule.epochs.reports import EpochReport
+from floodmark.spark.rule.epochs.reports import EpochReport, LandedReport
 from floodmark.spark.rule.run import RuleRun
 from floodmark.spark.session.session import root_session
 
 RULE = "bench"
 APART = 100  # keys of the second epoch
+COMMITS = ((1, 1), (APART, 2), (None, 7200))  # the distance of keys (None: a single key), and seconds of event time
 SAMPLE = 0.5  # seconds
 FORMS: dict[str, dict[str, Any]] = {
     "totals": {"sql": "SELECT k, count(*) AS n, sum(v) AS total FROM events GROUP BY k", "unbounded": True},
@@ -42,7 +45,7 @@ FORMS: dict[str, dict[str, Any]] = {
         "sql": "SELECT window.start AS hour, k, count(*) AS n, sum(v) AS total"
         " FROM events GROUP BY window(ts, '1 hour'), k"
     },
-    "class": {"process": "bench.highest:Highest", "key": ["k"]},
+    "class": {"process": "bench.highest:HighestOfText", "key": ["k"]},
 }
 
 
@@ -77,26 +80,33 @@ def _bytes_of(pid: int) -> int:
 
 
 def measure(form: str, keys: int, driver_memory: str, work: Path) -> dict[str, Any]:
-    """Run two epochs of one form. Bytes are of the files that the newest versions of the tables have."""
+    """Run three epochs of one form. Bytes are of the files that the newest versions of the tables have."""
     rule = load_rule(_rule_file(work, form, driver_memory), os.environ)
     done: list[EpochReport] = []
+    state: list[int] = []
     memory = Memory()
+
+    def note(epoch: EpochReport | LandedReport) -> None:
+        assert isinstance(epoch, EpochReport)
+        done.append(epoch)
+        state.append(_size(work / "home" / RULE / "state"))
+
     spark = root_session("local[*]", [rule])
     _write_values(spark, work / "events", keys)
     with memory.sampled():
-        RuleRun(spark, rule, work / "home", "bench", done.append).run()
-    first, second = (epoch.seconds for epoch in done)
-    state, sink = _size(work / "home" / RULE / "state"), _size(work / "sink")
-    return {"first": first, "second": second, "state": state / keys, "sink": sink / keys, "memory": memory.most}
+        RuleRun(spark, rule, work / "home", "bench", note).run()
+    first, second, third = (epoch.seconds for epoch in done)
+    sizes = {"state": max(state) / keys, "sink": _size(work / "sink") / keys}
+    return {"first": first, "second": second, "third": third, **sizes, "memory": memory.most}
 
 
 def _write_values(spark: SparkSession, table: Path, keys: int) -> None:
-    """Write a commit for each epoch, all in one hour; version 0 is empty."""
-    for apart in (0, 1, APART):
-        values = spark.range(0, keys if apart else 0, max(apart, 1), 8).selectExpr(
-            f"timestamp_millis({BEGIN_MS} - {BEGIN_MS} % 3600000 + {apart} * 1000) AS ts",
-            "id AS k",
-            f"pmod(xxhash64(id, {apart}), 100000) / 100.0D AS v",
+    """Write a commit for each epoch; version 0 is empty."""
+    for apart, second in ((keys, 0), *COMMITS):
+        values = spark.range(0, 1 if apart is None else keys * bool(second), apart or 1, 8).selectExpr(
+            f"timestamp_millis({BEGIN_MS} - {BEGIN_MS} % 3600000 + {second} * 1000) AS ts",
+            "lower(hex(xxhash64(id))) AS k",
+            f"pmod(xxhash64(id, {second}), 100000) / 100.0D AS v",
         )
         values.write.format("delta").mode("append").save(str(table))
 
@@ -134,7 +144,16 @@ def main() -> None:
         print(json.dumps(measure(form, int(keys), given.driver_memory, given.work)))
         return
     rows = [_row(form, keys, given) for form in given.forms.split(",") for keys in map(int, given.keys.split(","))]
-    columns = ("form", "keys", "first epoch", f"1/{APART} of the keys", "state/key", "sink/key", "most memory")
+    columns = (
+        "form",
+        "keys",
+        "first epoch",
+        f"1/{APART} of the keys",
+        "closing",
+        "state/key",
+        "sink/key",
+        "most memory",
+    )
     print(f"\ndriver memory {given.driver_memory}, {os.cpu_count()} cores\n", flush=True)
     output.table(columns, rows)
 
@@ -145,10 +164,10 @@ def _row(form: str, keys: int, given: argparse.Namespace) -> tuple[str, ...]:
     said = subprocess.run(alone, stdout=subprocess.PIPE, text=True)
     shutil.rmtree(given.work, ignore_errors=True)
     if said.returncode != 0:
-        return (form, f"{keys:,}", "failed", "", "", "", "")
+        return (form, f"{keys:,}", "failed", "", "", "", "", "")
     found = json.loads(said.stdout.splitlines()[-1])
     print("measured:", form, keys, found, file=sys.stderr, flush=True)
-    seconds = (f"{found[one]:.1f} s" for one in ("first", "second"))
+    seconds = (f"{found[one]:.1f} s" for one in ("first", "second", "third"))
     sizes = (f"{found[one]:.1f} B" for one in ("state", "sink"))
     return (form, f"{keys:,}", *seconds, *sizes, f"{found['memory'] / 1e9:.1f} GB")
 
