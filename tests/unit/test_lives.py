@@ -940,6 +940,22 @@ def test_a_sink_that_only_grows_is_neither_emptied_nor_merged_into(flow: Flow) -
         check_tables(flow.rule(), flow.place, ledger.id)
 
 
+@pytest.mark.parametrize(("start", "earliest"), [("earliest", ["events"]), ({"version": 1}, [])])
+def test_an_adoption_names_the_streams_that_are_read_from_the_beginning(
+    flow: Flow, start: Any, earliest: list[str]
+) -> None:
+    """Their old results may be in the table already."""
+    flow.arrive([])
+    flow.stream |= {"start": start}
+    flow.write_rule()
+    by_hand(flow.sink(), 1)
+    said = call(flow, "adopt", "counted", flow.sink(), "--dry-run")
+    assert ("reads all rows of events (`start: earliest`)" in said) == bool(earliest)
+    assert facts(flow, "adopt", "counted", flow.sink(), "--dry-run")["earliest"] == earliest
+    assert facts(flow, "adopt", "counted", flow.sink(), "--yes")["earliest"] == earliest
+    assert facts(flow, "adopt", "counted", flow.sink(), "--yes")["earliest"] == []  # nothing is adopted
+
+
 @pytest.mark.parametrize("point", POINTS["adopt"])
 def test_an_adoption_that_was_killed_is_taken_again(flow: Flow, point: str) -> None:
     lived(flow)

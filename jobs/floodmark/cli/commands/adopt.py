@@ -44,7 +44,10 @@ def adopt(
     ledger = LedgerReader.load(Home(root, name).ledger)
     check_unsealed(ledger.head if ledger else None, name)
     found = adoptable(place, ledger.id if ledger else None)
+    begun = ledger is not None and ledger.head is not None and ledger.head.epoch > 0
+    whole = [] if begun else [stream for stream, one in rule.streams.items() if one.start == "earliest"]
     facts = {"rule": name, "done": not change.dry_run, "table": place, "changed": found is not None, "version": None}
+    facts["earliest"] = whole if found is not None else []
     if found is None:
         return _report(facts, f"{name}: nothing to do: {place} is empty or already belongs to the rule", change.as_json)
     facts["version"] = found.version()
@@ -52,6 +55,11 @@ def adopt(
         output.say(
             f"{name}: adopts {place}; its rows up to version {found.version()} stay and do not belong to the rule"
         )
+        if whole:
+            output.say(
+                f"{name}: the first run reads all rows of {', '.join(whole)} (`start: earliest`), and appends their "
+                "results. If the table has some of these results already, set a later `start` in the rule first"
+            )
     if change.dry_run:
         return output.print_json(facts) if change.as_json else None
     rulechange.confirm(change.yes, "adopt asks for confirmation before it takes over a table")
