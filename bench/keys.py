@@ -31,7 +31,8 @@ from bench.events import BEGIN_MS
 from bench.processor import descendants
 from floodmark.cli.shared import output
 from floodmark.core.rules.rule import load_rule
-from floodmark.spark.rule.epochs.reports import EpochReport, LandedReport
+from floodmark.spark.rule.epochs.reports import EpochReport
+from floodmark.spark.rule.landing import LandedReport
 from floodmark.spark.rule.run import RuleRun
 from floodmark.spark.session.session import root_session
 
@@ -147,9 +148,9 @@ def main() -> None:
     columns = (
         "form",
         "keys",
-        "first epoch",
-        f"1/{APART} of the keys",
-        "closing",
+        "epoch 1",
+        "epoch 2",
+        "epoch 3",
         "state/key",
         "sink/key",
         "most memory",
