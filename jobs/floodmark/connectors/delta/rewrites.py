@@ -220,6 +220,6 @@ def author(info: Mapping[str, Any], rule: str | None) -> str:
     if "backfill" in info:
         return f"{who} has replaced the results of an interval, in its backfill {info['backfill']}"
     return (
-        f"{who} upserts rows by key, or replaces all of them in each run. If this rule needs only the newest rows, read "
-        "the table as a lookup table (`lookups`)"
+        f"{who} upserts rows by key, or replaces all of them in each run. If this rule needs only the newest rows, "
+        "read the table as a lookup table (`lookups`)"
     )
