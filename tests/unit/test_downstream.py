@@ -139,7 +139,7 @@ SAID: list[tuple[dict[str, Any], str]] = [
     ({"app": "floodmark/x/g1-t/sink", "backfill": 3}, "replaced the results of an interval, in its backfill 3"),
     (
         {"app": "floodmark/x/g1-t/sink"},
-        "rule counted upserts rows by key, or replaces all of them in each run. If this rule needs only the newest rows",
+        "rule counted upserts rows by key, or replaces all of them in each run. If this rule needs only the newest",
     ),
     ({}, "something other than a rule did"),
 ]
