@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from sqlalchemy.engine import make_url
 
 from floodmark.connectors.ports import connections
+from floodmark.connectors.sources.iceberg.opening import bounded
 from floodmark.connectors.sources.iceberg.properties import catalogue_of
 from floodmark.connectors.sources.kafka.settings import client_settings, spark_settings
 from floodmark.core.application.connections import Connection, connection_in, connection_of
@@ -111,6 +113,20 @@ def test_no_password_in_a_catalogue_s_address_is_in_messages(password: str) -> N
 def test_the_key_of_a_store_s_account_is_in_no_message() -> None:
     extra = {"uri": "http://h", "adls.connection-string": "AccountName=a;AccountKey=s3cret"}
     assert "s3cret" not in catalogue_of(Connection("c", "iceberg", extra=extra)).without_secrets(f"refused: {extra}")
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+def test_a_catalogue_in_postgresql_is_not_waited_for_without_an_end(driver: str) -> None:
+    uri = f"postgresql+{driver}://me:s3%40cret%2F%3F@/db?host=a:1&host=b:2&connect_timeout=3"
+    found, said = make_url(bounded(uri)), make_url(uri)
+    assert found.set(query=said.query) == said
+    limits = {name: value for name, value in found.query.items() if name not in said.query}
+    assert found.query == {**said.query, **limits}, "what it says itself counts"
+    assert limits == {
+        "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "9", "tcp_user_timeout": "120000"
+    }  # fmt: skip
+    assert make_url(bounded(f"postgresql+{driver}://h/db")).query["connect_timeout"] == "10"
+    assert bounded("sqlite:////catalog.db") == "sqlite:////catalog.db"
 
 
 def kafka(**more: object) -> Connection:

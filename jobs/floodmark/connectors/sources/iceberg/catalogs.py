@@ -8,12 +8,13 @@ from functools import cached_property
 from pathlib import Path
 
 from pyiceberg import exceptions as ice
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from sqlalchemy import exc as sql
 from sqlalchemy.engine import make_url
 
 from floodmark.connectors.ports.connections import connection
+from floodmark.connectors.sources.iceberg.opening import opened
 from floodmark.connectors.sources.iceberg.properties import Catalogue, catalogue_of
 from floodmark.errors import FloodmarkError, Refused, RunFailed
 
@@ -63,7 +64,7 @@ class Tables:
     @cached_property
     def catalog(self) -> Catalog:
         self._check_file()
-        return load_catalog(self._said.name, **self._said.properties)
+        return opened(self._said)
 
     def _check_file(self) -> None:
         """SQLite would make a file that is not there."""

@@ -15,6 +15,8 @@ EXAMPLE = (
     '"file:///data/warehouse"}}'
 )
 TYPES = ("sql", "rest")
+CONNECT = 10  # seconds to connect to a catalogue
+SILENCE = 120  # seconds without a byte of an answer
 _NAME = "catalog_name"  # a key of ours in the extra
 _SECRET = re.compile(r"secret|token|password|credential|key|authorization|signer|connection.?string", re.IGNORECASE)
 _SHORTEST = 4  # characters of a secret that is removed from messages

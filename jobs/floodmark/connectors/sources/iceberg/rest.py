@@ -1,0 +1,29 @@
+"""A REST catalogue whose requests do not wait for ever for a server that does not answer."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.utils.config import Config, merge_config
+
+from floodmark.connectors.sources.iceberg.properties import CONNECT, SILENCE
+
+if TYPE_CHECKING:
+    from floodmark.connectors.sources.iceberg.properties import Catalogue
+
+
+class Bounded(RestCatalog):
+    """pyiceberg's sessions have no limit, and pyiceberg has no setting for one."""
+
+    @classmethod
+    def of(cls, said: Catalogue) -> Bounded:
+        """As `load_catalog` does, with the settings of pyiceberg's own files; it takes no class beside a type."""
+        own = Config().get_catalog_config(said.name) or {}
+        return cls(said.name, **cast("dict[str, str]", merge_config(own, dict(said.properties))))
+
+    def _config_headers(self, session: Any) -> None:
+        """pyiceberg calls it with each new session before the first request, which may ask for a token."""
+        super()._config_headers(session)
+        session.request = partial(session.request, timeout=(CONNECT, SILENCE))
