@@ -185,6 +185,55 @@ def test_a_damaged_list_is_named(tmp_path: Path) -> None:
         Journal.load(path)
 
 
+def test_only_what_was_added_to_a_list_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "files.jsonl"
+    Journal.load(path).write(0, 0, [listed("a"), listed("b")])
+    before = Journal.load(path)
+    Journal.load(path).write(2, 1, [listed("c")])
+    for _ in range(2):
+        found = Journal.load(path)
+        assert (found.first, [one.file.path for one in found.files]) == (1, ["a", "b", "c"])
+        assert all(one is known for one, known in zip(found.files, before.files, strict=False)), "the same objects"
+    assert (before.first, len(before.files), len(before.sums)) == (0, 2, 3)
+    found._add(listed("d"))
+    assert len(Journal.load(path).files) == 3, "no reader changes what the next one gets"
+
+
+@pytest.mark.parametrize(
+    ("replaced", "files"),
+    [
+        (lambda _: b"", 0),
+        (lambda whole: whole.replace(b'"B"', b'"X"'), 2),
+        (lambda whole: b'{"at": 0, "keep": 0, "first": 0, "files": []}\n' * len(whole), 0),
+    ],
+    ids=["shorter", "as long", "longer"],
+)
+def test_a_list_that_somebody_replaced_is_read_anew(
+    tmp_path: Path, replaced: Callable[[bytes], bytes], files: int
+) -> None:
+    path = tmp_path / "files.jsonl"
+    Journal.load(path).write(0, 0, [listed("a", "A")])
+    Journal.load(path).write(1, 0, [listed("b", "B")])
+    at = Journal.load(path).offset(2, 0)
+    path.write_bytes(replaced(path.read_bytes()))
+    found = Journal.load(path)
+    assert len(found.files) == files and not found.has(at)
+    path.unlink()
+    assert not Journal.load(path).files
+
+
+def test_of_many_lists_the_longest_and_those_read_last_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "_MOST", 4)
+    monkeypatch.setattr(journals, "_READ", journals._Read())
+    for name, many in {"long": 9, "a": 2, "b": 2, "c": 1}.items():
+        Journal.load(tmp_path / name).write(0, 0, [listed(str(i)) for i in range(many)])
+    first = {name: Journal.load(tmp_path / name).files[0] for name in ("long", "a", "b", "c")}
+    again = [Journal.load(tmp_path / name).files[0] is first[name] for name in ("long", "b", "c", "a")]
+    assert again == [True, True, True, False]
+
+
 WRITER = """
 import sys
 from pathlib import Path

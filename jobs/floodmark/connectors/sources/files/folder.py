@@ -23,7 +23,7 @@ _UNREADABLE = re.compile(r"[:\x00-\x1f\x7f\ud800-\udfff]")
 _NS = 1_000_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class File:
     """A file as the system describes it. `path`: below the folder; times in nanoseconds since 1970.
 

@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from floodmark.connectors.sources.files.folder import File
 from floodmark.errors import Fenced, TableBroken
 
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
-@dataclass(frozen=True)
+_MOST = 200_000  # files of lists that are remembered beside the longest one, of some 500 bytes each
+
+
+@dataclass(frozen=True, slots=True)
 class Listed:
     """A file and the checksum of its content, as they were listed."""
 
@@ -53,29 +61,36 @@ class Offset:
 class Journal:
     """The listed files. `first`: where the newest generation's begin. `sums`: of the list before each file, and of all.
 
-    valid: bytes of the file up to its last whole line.
+    lines: the whole lines of the file; valid: its bytes up to the last of them.
     """
 
     path: Path | None
     files: list[Listed] = field(default_factory=list)
     sums: list[str] = field(default_factory=lambda: [""])
     first: int = 0
+    lines: int = 0
     valid: int = 0
 
     @classmethod
     def load(cls, path: Path | None) -> Journal:
         """Raises TableBroken for a line that nobody has written. `path`: None for a look without a home."""
-        found = cls(path)
-        for number, line in enumerate(_lines(path), 1):
+        return cls(None) if path is None else _READ.load(path)
+
+    def copy(self) -> Journal:
+        return replace(self, files=list(self.files), sums=list(self.sums))
+
+    def follow(self, text: bytes) -> None:
+        """Take lines that stand behind those that were read; a last one without its end was cut off."""
+        for line in text.split(b"\n")[:-1]:
+            self.lines += 1
             try:
-                found._follow(json.loads(line))
+                self._follow(json.loads(line))
             except (ValueError, KeyError, TypeError) as fault:
                 raise TableBroken(
-                    f"expected a list of files at {path}, found no entry in line {number}: the file is damaged. "
-                    "Restore it, or start over with `floodmark reset` after removing it"
+                    f"expected a list of files at {self.path}, found no entry in line {self.lines}: the file is "
+                    "damaged. Restore it, or start over with `floodmark reset` after removing it"
                 ) from fault
-            found.valid += len(line) + 1
-        return found
+            self.valid += len(line) + 1
 
     def _follow(self, line: dict[str, object]) -> None:
         keep, added, first = line["keep"], line["files"], line["first"]
@@ -107,14 +122,54 @@ class Journal:
         written = f"{json.dumps(line)}\n".encode()
         _append(self.path, self.valid, written)
         self._follow(line)
+        self.lines += 1
         self.valid += len(written)
 
 
-def _lines(path: Path | None) -> list[bytes]:
-    """The whole lines; a last one without its end was cut off."""
-    if path is None or not path.exists():
-        return []
-    return path.read_bytes().split(b"\n")[:-1]
+class _Read:
+    """The lists that this process has read. A run loads each of them several times, and a list only grows."""
+
+    def __init__(self) -> None:
+        self._lists: OrderedDict[Path, tuple[Journal, bytes]] = OrderedDict()  # with a checksum of the valid bytes
+        self._lock = threading.Lock()
+
+    def load(self, path: Path) -> Journal:
+        """Parses only what has been added. Raises TableBroken."""
+        if not path.exists():
+            return Journal(path)
+        text = memoryview(path.read_bytes())
+        found, content = self._begun(path, text)
+        read = found.valid
+        found.follow(bytes(text[read:]))
+        content.update(text[read : found.valid])
+        self._remember(path, found, content.digest())
+        return found.copy()
+
+    def _begun(self, path: Path, text: memoryview) -> tuple[Journal, _Hash]:
+        """The list as it was read, if the file still begins with it: somebody may have restored or removed it."""
+        with self._lock:
+            known = self._lists.get(path)
+        if known is not None:
+            content = sha256(text[: known[0].valid])
+            if content.digest() == known[1]:
+                return known[0].copy(), content
+        return Journal(path), sha256()
+
+    def _remember(self, path: Path, found: Journal, content: bytes) -> None:
+        """`found` must not change any more."""
+        with self._lock:
+            self._lists[path] = found, content
+            self._lists.move_to_end(path)
+            longest = max(self._lists, key=self._length)
+            others = [one for one in self._lists if one != longest]
+            while sum(map(self._length, others)) > _MOST:
+                del self._lists[others.pop(0)]
+
+    def _length(self, path: Path) -> int:
+        return len(self._lists[path][0].files)
+
+
+_READ = _Read()
 
 
 def _append(path: Path, valid: int, written: bytes) -> None:
