@@ -273,6 +273,16 @@ def test_it_is_done_once_in_the_time_that_the_rule_says(flow: Flow) -> None:
     assert maintain(flow)["done"] is True
 
 
+def test_what_is_not_due_reads_no_other_rules_ledger(flow: Flow) -> None:
+    reader = reading(flow, EPOCHS - 1)
+    maintain(flow)
+    log = Path(reader.place.ledger, "_delta_log")
+    log.rename(log.with_name("kept"))
+    log.symlink_to("x" * 300)  # as on a disk that fails
+    assert maintain(flow, "--due")["done"] is False
+    assert "cannot be read now" in call(flow, "maintain", "counted", "--yes", code=1)
+
+
 def test_what_a_killed_run_left_goes_and_what_a_run_is_writing_stays(flow: Flow) -> None:
     orphan, young = (Path(flow.sink()) / name for name in ("part-00000-old.parquet", "part-00000-young.parquet"))
     theirs = Path(flow.sink()) / "notes.txt"

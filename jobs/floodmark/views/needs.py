@@ -27,18 +27,22 @@ from floodmark.views.rules.downstream import Reader, readers, readers_of, writer
 
 def maintenance_of(name: str, head: Head, rules: Sequence[Rule], root: Path) -> Maintenance:
     """A rule's upkeep, by the settings of its file or, without a file, of its ledger. `rules`: of the folder."""
-    how = next((rule.cleanup for rule in rules if rule.rule == name), head.rule.cleanup)
     place = Home(root, name)
     read = [place.late, place.dead, *places_of(head).values()]
     begun = list(_begun(root, name))
     files = {rule.rule for rule in rules}
     others = [rule for rule in rules if rule.rule != name]
     without_file = [rule for rule in begun if rule.rule not in files]
-    text = next((rule for rule in rules if rule.rule == name), head.rule)
+    text = text_of(name, head, rules)
     of_outboxes = {identity(one.address): Need(since=_kept(one)) for one in outboxes(text, place)}
     needs = needs_of(read, [*others, *begun], root) | dict(_of_landings(head, place)) | of_outboxes
     kept = partial(_landings, text, place)
-    return Maintenance(how, needs, writers([*others, *without_file], name), kept)
+    return Maintenance(text.cleanup, needs, writers([*others, *without_file], name), kept)
+
+
+def text_of(name: str, head: Head, rules: Sequence[Rule]) -> Rule:
+    """The rule by its file or, without a file, by its ledger."""
+    return next((rule for rule in rules if rule.rule == name), head.rule)
 
 
 def _kept(one: LandedTable) -> int:

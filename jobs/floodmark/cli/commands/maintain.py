@@ -32,14 +32,15 @@ def maintain(
     Example: `floodmark maintain departure_delays --dry-run`
     """
     from floodmark.core.lifecycle.cleanup import is_due
-    from floodmark.views.needs import maintenance_of
+    from floodmark.views.needs import maintenance_of, text_of
 
     place, reader, head = rulechange.begun_home(change.root, name)
-    upkeep = maintenance_of(name, head, rulechange.good_rules(change.rules), change.root)
-    if due and not is_due(head.maintained, upkeep.how, datetime.now(UTC)):
+    rules = rulechange.good_rules(change.rules)
+    if due and not is_due(head.maintained, text_of(name, head, rules).cleanup, datetime.now(UTC)):
         return _report(
             _facts(name, [], {}, done=False), f"{name}: not due, last maintained {head.maintained}", change.as_json
         )
+    upkeep = maintenance_of(name, head, rules, change.root)
     found, left = upkeep.preview(reader, place)
     if not change.as_json:
         _announce(name, found, left, upkeep)
