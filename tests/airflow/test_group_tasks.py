@@ -19,7 +19,9 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.serialization.serialized_objects import DagSerialization
 from deltalake import write_deltalake
 from test_dags import parse, write
+from test_operations import begun_anew
 from test_operator import arrive, ends, fold_all, spark_submit, was_started
+from test_past_intervals import done_by
 from test_telling import fold_epoch
 
 from floodmark.core.protocol.records.rows import Life
@@ -204,6 +206,25 @@ def test_a_round_with_nothing_new_tells_what_a_run_that_failed_has_committed(
     assert round_.work() == {}
     assert round_.updated == ["a_out"]
     assert not was_started(fake_path)
+
+
+@pytest.mark.parametrize("tries", [1, 2])
+def test_a_round_that_ends_what_ends_no_epoch_tells_of_it(
+    group: list[Rule], place: Path, fake_path: Path, tries: int
+) -> None:
+    """A backfill and a reset that somebody's killed command has left: by this try, or by the one before it."""
+    for rule in group:
+        fold_all(rule, place / "home")
+    done_by(group[0], place / "home", 0, 1, "manual__1.try1", begun_by="cli-1")
+    begun_anew(place, "cli-1", ended_by="manual__1.try1", name="b")
+    logs = [place / "home" / name / "ledger" / "_delta_log" for name in "ab"]
+    newest = [max(log.glob("*.json")) for log in logs] if tries == 1 else []
+    for number, entry in enumerate(newest):
+        entry.rename(place / str(number))  # the application puts it back: the round's first try ends its work
+    spark_submit(fake_path, "; ".join(["true", *(f"mv {place}/{n} {entry}" for n, entry in enumerate(newest))]))
+    round_ = Round(group, tries=tries)
+    assert round_.work() == {}
+    assert round_.updated == ["a_out", "b_out"]
 
 
 def test_a_rule_that_reads_another_one_of_its_group_runs_after_it_in_the_same_round(

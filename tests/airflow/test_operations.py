@@ -65,9 +65,9 @@ def submitted(path: Path) -> list[str]:
     return words[job + 1 :]
 
 
-def begun_anew(place: Path, run: str, ended_by: str | None = None) -> None:
+def begun_anew(place: Path, run: str, ended_by: str | None = None, name: str = "one") -> None:
     """What a real reset would leave in the ledger. ended_by: the run that has finished it, if `run` was killed."""
-    ledger = Ledger.open(Home(place / "home", "one").ledger, run)
+    ledger = Ledger.open(Home(place / "home", name).ledger, run)
     assert ledger.head is not None
     new = ledger.head.generation + 1
     ledger.seal(Seal(why="reset", successor=new, token="other", keep_output=False, discarded=None))

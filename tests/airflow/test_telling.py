@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,9 @@ from airflow.sdk.observability import stats
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from test_dags import write
+from test_operations import begun_anew
 from test_operator import arrive, context, fold_all, spark_submit, task_of
+from test_past_intervals import done_by
 
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.entry import Entry
@@ -220,6 +223,28 @@ def test_what_a_run_that_failed_has_committed_is_told_by_the_next_one(
         task_of(rule).execute(given)
         assert [given["outlet_events"][asset(str(sink.address))].extra["epochs"] for sink in rule.sinks] == [1, 1]
     assert sent.plain == {name: [0, 0] for name in IDLE}, "the epochs were counted by their own run"
+
+
+def test_a_backfill_or_reset_by_a_run_that_failed_is_told_by_the_next_one(
+    rule: Rule, place: Path, woken: dict[str, datetime]
+) -> None:
+    """Neither ends an epoch: readers would keep the old results until other input comes."""
+    fold_all(rule, place / "home")
+    for did in (partial(done_by, rule, place / "home", 0, HOUR, begun_by="cli-1"), partial(begun_anew, place)):
+        woken.update(dict.fromkeys(("one_out", "other"), datetime.now(UTC)))
+        with pytest.raises(AirflowSkipException):
+            task_of(rule).execute(context())
+        did("manual__0.try1")
+        given = context()
+        task_of(rule).execute(given)
+        assert [given["outlet_events"][asset(str(sink.address))].extra["epochs"] for sink in rule.sinks] == [0, 0]
+
+
+def test_the_first_generation_alone_is_no_news(rule: Rule, place: Path, woken: dict[str, datetime]) -> None:
+    woken.update(dict.fromkeys(("one_out", "other"), datetime.now(UTC)))
+    fold_all(rule, place / "home", "scheduled__0.try1")
+    with pytest.raises(AirflowSkipException, match="nothing new since epoch 0"):
+        task_of(rule).execute(context())
 
 
 def test_it_is_told_once(rule: Rule, place: Path, woken: dict[str, datetime]) -> None:

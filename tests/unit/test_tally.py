@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Rewritten
 from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Kind, Lost, Record, Row, Written
-from floodmark.core.protocol.tally import Corrected, corrected, ended, summed
+from floodmark.core.protocol.tally import Corrected, changes_sinks, corrected, ended, summed
 
 COUNTS = {"a": Counts(read=9, filtered=1, dead=2, late=1, folded=5), "b": Counts(read=1, folded=1)}
 COMMON: dict[str, Any] = {"entry": "v1", "watermark": 7, "maxima": {}, "counts": COUNTS}
@@ -37,6 +39,21 @@ def test_of_a_lost_epoch_nothing_is_said_that_may_not_have_reached_a_table() -> 
 
 def test_epoch_0_is_the_beginning_of_a_generation_and_no_epoch() -> None:
     assert ended([row("commit", 0, Commit(**COMMON))]) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "generation", "epoch", "changes"),
+    [
+        *(("commit", 1, 0, False), ("commit", 1, 1, True), ("commit", 2, 0, True), ("lost", 1, 1, True)),
+        *(("backfilled", 1, 0, True), ("abandoned", 1, 1, True)),
+        *((kind, 1, 1, False) for kind in ("intent", "backfill", "abandoning", "seal", "deferred", "life")),
+    ],
+)
+def test_readers_of_the_sinks_have_news_once_something_has_ended(
+    kind: Kind, generation: int, epoch: int, changes: bool
+) -> None:
+    found = Row(1, kind, generation, "token", epoch, 1, "run", "2001-01-01T00:00:00", "{}", "")
+    assert changes_sinks(found) is changes
 
 
 def test_corrections_by_the_rows_that_left_and_came() -> None:

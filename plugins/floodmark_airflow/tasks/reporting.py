@@ -11,7 +11,7 @@ from airflow.sdk.observability import stats
 
 from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.protocol.places import name_at
-from floodmark.core.protocol.tally import Corrected, Ended, corrected, ended, summed
+from floodmark.core.protocol.tally import Corrected, Ended, changes_sinks, corrected, ended, summed
 from floodmark.core.rules.kinds import tables_written, targets
 from floodmark.core.text.addresses import location
 from floodmark.views.formats import iso
@@ -40,11 +40,15 @@ ATTEMPT = re.compile(r"\.try\d+$")  # the ledger's name of a try of an Airflow r
 
 @dataclass(frozen=True)
 class Done:
-    """The rule's head, and what has ended since a row of its ledger."""
+    """The rule's head, and what has ended since a row of its ledger.
+
+    `news`: whether readers of the sinks have to know of any of it. A backfill or a reset ends no epoch.
+    """
 
     head: Head | None
     epochs: list[Ended]
     corrections: list[Corrected]
+    news: bool = False
 
     def by(self, tries: Tries) -> Done:
         """What these tries have done of it."""
@@ -61,7 +65,7 @@ def done_since(rule: Rule, home: Path, seq: int | None) -> Done:
     if ledger is None or ledger.head is None or seq is None or ledger.head.seq <= seq:
         return Done(ledger.head if ledger else None, [], [])
     rows = ledger.newest(ledger.head.seq - seq)
-    return Done(ledger.head, ended(rows), corrected(rows))
+    return Done(ledger.head, ended(rows), corrected(rows), any(map(changes_sinks, rows)))
 
 
 def commits_behind(rule: Rule, home: Path, head: Head | None) -> int:
@@ -228,24 +232,25 @@ def newest_told(told: Asset) -> AssetEventResult | None:
 
 
 def unreported_commits(rule: Rule, rows: Sequence[Row]) -> list[Row]:
-    """Among some rows of the ledger, commits and backfills of Airflow's runs since the last event of the rule's sinks.
+    """Among some rows of the ledger, those of Airflow's runs that no event of the rule's sinks has told of yet.
 
     They are from failed runs, because a successful run sends an event. The command line sends none. An Airflow without
     any event may be new, with another database: then nobody has missed any.
     """
-    commits = [
-        row
-        for row in rows
-        if may_have_written(row) and (row.kind, row.epoch) != ("commit", 0) and ATTEMPT.search(row.run)
-    ]
+    commits = [row for row in rows if _is_news(row) and ATTEMPT.search(row.run)]
     addresses = _tables(rule) if commits else []
     times = [at for at in map(newest_event, addresses) if at is not None]
     return [row for row in commits if times and datetime.fromisoformat(row.at) > min(times)]
 
 
 def may_have_written(row: Row) -> bool:
-    """Whether a row of the ledger is one of those about which the readers of the rule's sinks have to know."""
-    return row.kind in ("commit", "backfill", "backfilled")
+    """Whether the try that wrote a row of the ledger may have changed the sinks: the first epoch makes them."""
+    return row.kind == "commit" or _is_news(row)
+
+
+def _is_news(row: Row) -> bool:
+    """A backfill counts from its intent on: another run may have ended what a failed one began."""
+    return row.kind == "backfill" or changes_sinks(row)
 
 
 def _extra(rule: Rule, head: Head, epochs: Sequence[Ended], table: str) -> dict[str, Any]:

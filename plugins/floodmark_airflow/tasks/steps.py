@@ -91,7 +91,8 @@ class Steps:
     def report(self) -> bool:
         """Report what this try has done in metrics and logs, and what all tries of this run have to readers of sinks.
 
-        True if the tries have ended any epoch, or corrected anything. An error while reporting doesn't fail the run.
+        True if these readers have news: the tries have ended an epoch, a backfill or a reset, for example. An error
+        while reporting doesn't fail the run.
         """
         from floodmark_airflow.tasks import reporting
 
@@ -105,7 +106,7 @@ class Steps:
             before = self.before()
             before = self.unreported_since() if before is None else before
             whole = done if before is None else reporting.done_since(self.rule, self._home, before)
-            noted = bool(whole.epochs or whole.corrections)
+            noted = whole.news
             # Also without an epoch: a reset or backfill triggers readers, too. Airflow ignores a skipped task's events.
             reporting.note_events(self._context["outlet_events"], self.rule, head, whole.epochs)
             age = reporting.watermark_age(self.rule, head, datetime.now(UTC))
@@ -141,7 +142,7 @@ class Steps:
         return next((row.seq - 1 for row in rows if may_have_written(row) and row.run in tries), None)
 
     def unreported_since(self) -> int | None:
-        """Without pending work: the ledger's row before the first commit of failed runs that was not reported; or None.
+        """Without pending work: the ledger's row before what failed runs did and nobody reported; or None.
 
         A try whose supervisor was lost continues to commit, even after its run.
         """

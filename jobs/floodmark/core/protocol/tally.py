@@ -79,6 +79,16 @@ def corrected(rows: Iterable[Row]) -> list[Corrected]:
     return found
 
 
+def changes_sinks(row: Row) -> bool:
+    """Whether readers of the rule's sinks have to know of a row: something has ended that may have changed them.
+
+    Epoch 0 of a later generation ends a reset, which has emptied the sinks. Epoch 0 of the first one writes nothing.
+    """
+    if row.kind == "commit":
+        return row.epoch > 0 or row.generation > 1
+    return row.kind in ("lost", "backfilled", "abandoned")
+
+
 def counts_of(kind: str, body: dict[str, Any]) -> dict[str, int]:
     """Row counts of an epoch that ended, from its record without validating it, which is slow for many records."""
     counts = {name: sum(one.get(name, 0) for one in body["counts"].values()) for name in PARTS}
