@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from airflow.sdk.definitions.param import process_params
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from deltalake import write_deltalake
@@ -22,8 +23,10 @@ from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.assets import asset
+from floodmark_airflow.dags.dag_factory import build
+from floodmark_airflow.naming import OUTCOME
 from floodmark_airflow.tasks.operators import RuleRunOperator
-from floodmark_airflow.triggers.forms import OPERATIONS, check_fields, check_known, form
+from floodmark_airflow.triggers.forms import OPERATIONS, check_fields, check_known, filled_in, form
 
 
 @pytest.fixture
@@ -190,6 +193,43 @@ def test_a_field_that_the_form_does_not_have_stops_the_operation(rule: Rule) -> 
     run = SimpleNamespace(run_type="manual", clear_number=0, conf={**reset, "keep-output": True})
     with pytest.raises(AirflowFailException, match="keep-output: expected a field"):
         execute(rule, given={"dag_run": run}, **reset)
+
+
+@pytest.mark.parametrize(
+    ("conf", "named"),
+    [
+        ({"dry_run": True}, "dry_run"),
+        ({"operation": "reset", "confirm": "one"}, "operation"),
+        ({"operation": "run", "all": True}, "all"),
+    ],
+)
+def test_a_form_that_airflow_ignores_stops_each_task(
+    rules: Path, fake_path: Path, monkeypatch: pytest.MonkeyPatch, conf: dict[str, Any], named: str
+) -> None:
+    """By its own setting, Airflow gives the tasks the defaults of the form."""
+    spark_submit(fake_path, "exit 0")
+    stream = {"delta": "${LAKE}/events", "event_time": "at"}
+    fresh = {"max_lag": "1 hour", "on_exceed": "fail"}
+    target = {"files": {"path": "${LAKE}/out"}}
+    dag = build(load_rule(write(rules, "one", sinks=[target], freshness=fresh, streams={"events": stream}), os.environ))
+    run = SimpleNamespace(run_type="manual", clear_number=0, conf=conf)
+    monkeypatch.setenv("AIRFLOW__CORE__DAG_RUN_CONF_OVERRIDES_PARAMS", "False")
+    said = f"^{named}: expected .* found .*dag_run_conf_overrides_params"
+    tasks = [one for one in dag.tasks if one.task_id != OUTCOME]
+    assert len(tasks) == 3
+    for task in tasks:
+        given: Any = {"params": process_params(dag, task, conf, suppress_exception=False), "dag_run": run}
+        assert given["params"]["operation"] == "run" and not given["params"]["dry_run"]
+        with pytest.raises(AirflowFailException, match=said):
+            task.execute({"run_id": "m1", "ti": SimpleNamespace(try_number=1, max_tries=3), **given})
+    assert not (fake_path / "arguments").exists()
+
+
+def test_a_form_with_its_defaults_may_be_ignored() -> None:
+    empty = {name: param.value for name, param in form().items()}
+    for conf in ({**empty, "from": "", "set": None}, {"requested_by": "a DAG"}):
+        assert filled_in({"params": empty, "dag_run": SimpleNamespace(conf=conf)}) == empty
+    assert filled_in({"params": empty}) == empty
 
 
 def test_a_run_with_an_interval_is_no_ordinary_run(rule: Rule, fake_path: Path) -> None:

@@ -84,15 +84,44 @@ def downstream(readers: Sequence[Reader]) -> str:
 
 def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:
     """The operation of a run; None if the run folds new input. Raises AirflowFailException."""
-    params, run = context.get("params") or {}, context.get("dag_run")
-    check_known(params, {*params, *(getattr(run, "conf", None) or {})})
+    params, run = filled_in(context), context.get("dag_run")
+    check_known(params, {*params, *_conf(context)})
     check_fields(params)
-    chosen = OPERATIONS.get(str(params.get("operation")))
-    if chosen is not None:
-        return chosen.from_form(rule, params)
+    kind = chosen(context)
+    if kind is not None:
+        return kind.from_form(rule, params)
     if run is None or str(getattr(run.run_type, "value", run.run_type)) != "backfill":
         return None
     return of_airflow(rule, run.logical_date, is_dry(context), run_before(context["ti"]))
+
+
+def chosen(context: Mapping[str, Any]) -> type[Operation] | None:
+    """The kind of operation that the form asks for; None if the run folds new input. Raises as `filled_in` does."""
+    return OPERATIONS.get(str(filled_in(context).get("operation")))
+
+
+def filled_in(context: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values of the form. Raises AirflowFailException if Airflow has left out what the run was triggered with.
+
+    By a setting, Airflow gives each task the defaults of the form: a dry run would write, and a reset would be an
+    ordinary run.
+    """
+    params, conf = context.get("params") or {}, _conf(context)
+    known = form() if conf else {}
+    for field, value in conf.items():
+        found = params.get(field)
+        if field in known and found != value and (_filled(found) or _filled(value)):
+            raise AirflowFailException(
+                f"{field}: expected {value!r}, with which this run was triggered, found {found!r}: Airflow ignores the "
+                "form of a run while `dag_run_conf_overrides_params` of [core] is False. Set it to True "
+                "(AIRFLOW__CORE__DAG_RUN_CONF_OVERRIDES_PARAMS), or use the command line"
+            )
+    return params
+
+
+def _conf(context: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What whoever triggered the run has given."""
+    return getattr(context.get("dag_run"), "conf", None) or {}
 
 
 def check_known(params: Mapping[str, Any], given: Iterable[str]) -> None:
@@ -100,10 +129,10 @@ def check_known(params: Mapping[str, Any], given: Iterable[str]) -> None:
 
     A run that folds new input may have fields of whoever triggered it, unless they look like the form's.
     """
-    known, chosen = form(), params.get("operation") in OPERATIONS
+    known, operates = form(), params.get("operation") in OPERATIONS
     for field in sorted(set(given) - set(known)):
         near = _near(field, known)
-        if not near and not chosen:
+        if not near and not operates:
             continue
         hint = f"did you mean {near[0]}?" if near else f"fields: {', '.join(known)}"
         raise AirflowFailException(f"{field}: expected a field of the form, found none of this name: {hint}")
@@ -114,12 +143,11 @@ def refuse_form(context: Mapping[str, Any]) -> None:
 
     Otherwise a `dry_run` of a group would change its tables. Each task of such a DAG calls this first.
     """
-    run = context.get("dag_run")
-    known = form()
-    for field, value in (getattr(run, "conf", None) or {}).items():
+    known, dag = form(), getattr(context.get("dag_run"), "dag_id", None)
+    for field, value in _conf(context).items():
         if _near(field, known):
             raise AirflowFailException(
-                f"{field}: expected no field of the form in a run of {getattr(run, 'dag_id', None)}, which runs all of "
+                f"{field}: expected no field of the form in a run of {dag}, which runs all of "
                 f"its rules as usual, found {value!r}: trigger the DAG {dag_id('NAME')} of one rule with it"
             )
 
@@ -153,5 +181,5 @@ def _filled(value: Any) -> bool:
 
 
 def is_dry(context: Mapping[str, Any]) -> bool:
-    """Whether a run, also one that folds new input, only reports what it would do."""
-    return bool((context.get("params") or {}).get("dry_run"))
+    """Whether a run, also one that folds new input, only reports what it would do. Raises as `filled_in` does."""
+    return bool(filled_in(context).get("dry_run"))
