@@ -39,9 +39,9 @@ def targets(rule: str) -> list[dict[str, Any]]:
     return [{"postgres": tables[0]}, {"postgres": tables[1], "name": "totals"}]
 
 
-def ship(rule: Rule) -> None:
+def ship(rule: Rule, **params: Any) -> None:
     relay = next(task for task in build(rule).tasks if isinstance(task, RelayOperator))
-    relay.execute({**context(), "params": {}})
+    relay.execute({**context(), "params": params})
 
 
 def rule_of(place: Path) -> Rule:
@@ -163,3 +163,5 @@ def test_a_task_of_a_rules_old_name_fails_at_once(rules: Path, place: Path) -> N
     rename(Ledger.open(home.ledger, "by hand"), home, Home(place / "home", "other"))
     with pytest.raises(AirflowFailException, match="rule counted was renamed to other"):
         ship(rule)
+    with pytest.raises(AirflowSkipException, match="the next run under the new name does"):  # the run that renames it
+        ship(rule, operation="rename", rename_to="other", confirm=rule.rule)

@@ -13,7 +13,8 @@ from floodmark_airflow.assets import inputs
 from floodmark_airflow.tasks.steps import Steps
 from floodmark_airflow.tasks.submit import SubmitOperator, translated
 from floodmark_airflow.tries import Tries
-from floodmark_airflow.triggers.forms import is_dry, operation_of
+from floodmark_airflow.triggers.forms import chosen, is_dry, operation_of
+from floodmark_airflow.triggers.lives import Rename
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +119,8 @@ class FreshnessOperator(BaseOperator):
 class RelayOperator(BaseOperator):
     """Ships what the rule has committed to one target, whatever became of the run. Needs no JVM.
 
-    It is skipped if the target has got nothing since its last asset event; the run itself ships, too.
+    It is skipped if the target has got nothing since its last asset event; the run itself ships, too. It is also
+    skipped in the run that renames the rule. A later one by the old name is refused.
     """
 
     def __init__(self, *, rule: Rule, target: str, **kwargs: Any):
@@ -133,6 +135,8 @@ class RelayOperator(BaseOperator):
 
         if is_dry(context):
             raise AirflowSkipException("a dry run ships nothing")
+        if chosen(context) is Rename:  # the rule's home has its new name by now, if the run has succeeded
+            raise AirflowSkipException("a rename ships nothing; the next run under the new name does")
         sink = target_named(self.rule, self.target)
         home = Home(settings.home_folder(), self.rule.rule)
         shipped = ship_one(self.rule, sink, home)
