@@ -375,6 +375,8 @@ def test_a_skip_is_previewed_by_stream_as_the_command_does_it(rule: Rule, place:
         asked = Correct(skip=True, streams=streams)
         assert asked.preview(rule) == "stream events: the correction of version 1 (DELETE) will be given up"
         assert asked.arguments() == ["--yes", "--skip", *(f"--stream={name}" for name in streams)]
+    with pytest.raises(AirflowSkipException, match=r"a dry run: stream events: the correction of .* will be given up"):
+        Correct(skip=True, streams=(), dry_run=True).preview(rule)
     with pytest.raises(Refused, match="--stream others: expected a stream with commits that remove or change rows"):
         Correct(skip=True, streams=("others",)).preview(rule)
     with pytest.raises(Refused, match="streams: expected none without `skip`"):

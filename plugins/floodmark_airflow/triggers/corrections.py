@@ -48,7 +48,10 @@ class Correct(Operation):
         if not found:
             raise AirflowSkipException("no row that the rule has read was removed or changed")
         if self.skip:
-            return _skipping(rule, head, self.streams)
+            said = _skipping(rule, head, self.streams)
+            if self.dry_run:  # the command has none with `--skip`: no result changes
+                raise AirflowSkipException(f"a dry run: {said}")
+            return said
         if self.streams:
             raise Refused("streams: expected none without `skip`, because each run corrects all streams together")
         answered(rule, home_of(rule), head, "correct")
