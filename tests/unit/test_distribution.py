@@ -132,6 +132,7 @@ def test_the_file_for_airflow_is_written_once_beside_a_first_rule_and_removed(in
     (dags / "mine.py").write_text("# a DAG of the user's own\n")
     found = called("airflow", "init", str(dags))
     assert found.exit_code == 0, found.output
+    assert "Restart all of Airflow's processes" in found.output, "one that began before has not loaded the plugin"
     assert (dags / airflow.FILE).read_text() == airflow.TEXT
     rule = installed / "airflow" / "floodmark" / "rules" / "hello.yaml"
     assert f"${{LAKE:-{installed}/airflow/floodmark/lake}}/events" in rule.read_text(), "Airflow's tasks run elsewhere"

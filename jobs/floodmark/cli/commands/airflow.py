@@ -58,8 +58,9 @@ def init(dags: Folder = None) -> None:
         else:
             first_rule.write(rules, str(airflow_home() / "floodmark" / "lake"))
     output.say(
-        f"\nAirflow shows the DAGs of the rules in {rules} once it has parsed its DAGs folder again (some minutes, or "
-        "run `airflow dags reserialize`). The pages under Browse > Floodmark appear after a restart of its API server."
+        "\nRestart all of Airflow's processes: each loads Floodmark's plugin when it starts, and without the plugin it "
+        f"refuses the DAGs. Airflow shows the DAGs of the rules in {rules} once it has parsed its DAGs folder again "
+        "(some minutes, or run `airflow dags reserialize`), and the pages under Browse > Floodmark."
     )
 
 
