@@ -18,6 +18,8 @@ from test_telling import Backend, sent
 
 from floodmark.connectors.relay.backlogs import Undelivered
 from floodmark.connectors.relay.memory import Memory
+from floodmark.core.protocol.records.rows import Life
+from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.dags.dag_factory import build
 from floodmark_airflow.tasks import reporting
 
@@ -81,6 +83,12 @@ def test_a_relay_that_fails_sends_that(behind: Behind, sent: Backend, monkeypatc
     with pytest.raises(AirflowException, match="it cannot be reached"):
         ship(behind.flow.rule())
     assert of_targets(sent)["failed"] == [1]
+
+
+def test_a_retired_rule_sends_none(behind: Behind, sent: Backend) -> None:
+    Ledger.open(behind.flow.place.ledger, "me").live(Life(what="retired"))
+    reporting.measure_targets(behind.flow.rule(), behind.flow.home, datetime.now(UTC))
+    assert of_targets(sent) == {}
 
 
 def test_a_rule_without_a_target_sends_none(behind: Behind, sent: Backend) -> None:

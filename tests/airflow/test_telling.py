@@ -23,19 +23,20 @@ from airflow.sdk.observability import stats
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from test_dags import write
-from test_operations import begun_anew
+from test_operations import begun_anew, execute
 from test_operator import arrive, context, fold_all, spark_submit, task_of
 from test_past_intervals import done_by
 
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Written
+from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Life, Written
 from floodmark.core.protocol.tally import COUNTS
 from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.assets import asset
 from floodmark_airflow.tasks import reporting
+from floodmark_airflow.tasks.steps import Steps
 
 HOUR = 3_600_000_000
 COUNTERS = ("epochs", "corrections", "rows_corrected", *(f"rows_{name}" for name in COUNTS))
@@ -167,6 +168,23 @@ def test_what_a_run_committed_before_it_failed_is_told(rule: Rule, place: Path, 
     with pytest.raises(AirflowException):
         run(rule, place, fake_path, "exit 1")
     assert sent.plain["floodmark.rule.one.rows_read"] == [9]
+
+
+def test_a_retired_rule_sends_nothing_also_in_the_rounds_of_its_group(rule: Rule, place: Path, sent: Backend) -> None:
+    fold_all(rule, place / "home")
+    Ledger.open(Home(place / "home", "one").ledger, "me").live(Life(what="retired"))
+    arrive(place)
+    steps = Steps(rule, context(), structlog.get_logger())
+    steps.look()
+    assert (steps.report(), sent.plain) == (False, {})
+
+
+def test_a_dry_run_of_an_operation_sends_nothing(rule: Rule, place: Path, fake_path: Path, sent: Backend) -> None:
+    fold_all(rule, place / "home")
+    spark_submit(fake_path, "exit 0")
+    with pytest.raises(AirflowSkipException, match="a dry run"):
+        execute(rule, operation="reset", dry_run=True)
+    assert sent.plain == {}
 
 
 def test_a_run_with_nothing_to_do_tells_how_far_it_is(rule: Rule, place: Path, sent: Backend) -> None:

@@ -82,7 +82,8 @@ class RuleRunOperator(SubmitOperator):
         try:
             self.submit(context, [*operation.command, self.rule.rule, *operation.arguments()])
         finally:
-            steps.report()
+            if not operation.dry_run:
+                steps.report()
         if operation.dry_run:
             raise AirflowSkipException("a dry run: the lines above say what would change")
         with translated():

@@ -102,14 +102,14 @@ def measure(rule: str, age: float | None, behind: int, done: Done) -> None:
 
 
 def measure_targets(rule: Rule, root: Path, now: datetime) -> None:
-    """Send what each target has and lacks. Nothing for a rule without a target. Raises FloodmarkError."""
+    """Send what each target has and lacks. Nothing for a rule without a target, or retired. Raises FloodmarkError."""
     from floodmark.connectors.relay.backlogs import target_lag, undelivered
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
     home = Home(root, rule.rule)
     ledger = LedgerReader.load(home.ledger) if targets(rule) else None
-    if ledger is not None:
+    if ledger is not None and (ledger.head is None or ledger.head.retired is None):
         for one in undelivered(rule, home, ledger):
             measure_target(rule.rule, one, target_lag(rule, ledger.head, one, now), now)
 

@@ -109,6 +109,8 @@ class Steps:
             noted = whole.news
             # Also without an epoch: a reset or backfill triggers readers, too. Airflow ignores a skipped task's events.
             reporting.note_events(self._context["outlet_events"], self.rule, head, whole.epochs)
+            if head.retired is not None:  # its lag grows for ever, and is nobody's fault
+                return noted
             age = reporting.watermark_age(self.rule, head, datetime.now(UTC))
             reporting.measure(self.rule.rule, age, reporting.commits_behind(self.rule, self._home, head), own)
             self.measure_targets()
