@@ -47,6 +47,18 @@ class Tries:
         return run == self.run and attempt.isdecimal() and int(attempt) >= self.first
 
 
+def not_before(context: Context) -> datetime | None:
+    """A time before which no try of the run has written a row, by whatever clock; None: unknown.
+
+    Airflow starts no run before its `run_after`, and a clear does not change that. A run of Airflow's own backfill may
+    have one long ago: unless it was cleared, its start is closer.
+    """
+    run = context.get("dag_run")
+    started = None if getattr(run, "clear_number", None) else getattr(run, "start_date", None)
+    found = [at for at in (getattr(run, "run_after", None), started) if at is not None]
+    return max(found) - CLOCKS if found else None
+
+
 def run_name(run: str, attempt: str) -> str:
     """The ledger's name of one try of an Airflow run."""
     return f"{run}.try{attempt}"

@@ -95,7 +95,7 @@ class RuleRunOperator(SubmitOperator):
     def _nothing_to_do(self, steps: Steps, epoch: int) -> None:
         """Skip; but succeed if a try of this run, or of a failed one, committed epochs that were not reported yet."""
         with translated():
-            if not steps.report() and steps.before() is None:
+            if not steps.report() and steps.before is None:
                 raise AirflowSkipException(f"nothing new since epoch {epoch}")
         self.log.info("rule %s: earlier tries committed up to epoch %s, which is reported now", self.rule.rule, epoch)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from floodmark.errors import RunFailed, message
 from floodmark_airflow import settings
-from floodmark_airflow.tries import Tries, run_name
+from floodmark_airflow.tries import Tries, not_before, run_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from floodmark.connectors.backlog.news import News
     from floodmark.core.lifecycle.freshness import Fresh
+    from floodmark.core.protocol.records.rows import Row
     from floodmark.core.rules.rule import Rule
     from floodmark.ledger.ledger import LedgerReader
 
@@ -103,8 +105,7 @@ class Steps:
             reporting.log_done(self._log, self.rule.rule, own)
             if head is None:
                 return False
-            before = self.before()
-            before = self.unreported_since() if before is None else before
+            before = self.unreported_since() if self.before is None else self.before
             whole = done if before is None else reporting.done_since(self.rule, self._home, before)
             noted = whole.news
             # Also without an epoch: a reset or backfill triggers readers, too. Airflow ignores a skipped task's events.
@@ -130,6 +131,7 @@ class Steps:
         except Exception as fault:
             self._log.warning("rule %s: its targets could not be measured: %s", self.rule.rule, message(fault))
 
+    @cached_property
     def before(self) -> int | None:
         """The ledger's row before the first commit or backfill of this run's earlier tries; None if there is none.
 
@@ -139,8 +141,8 @@ class Steps:
             return None
         from floodmark_airflow.tasks.reporting import may_have_written
 
-        ledger = self._ledger()
-        tries, rows = Tries(self._context["run_id"]), ledger.rows if ledger else []
+        ledger, tries = self._ledger(), Tries(self._context["run_id"])
+        rows = _rows_since(ledger, not_before(self._context)) if ledger else []
         return next((row.seq - 1 for row in rows if may_have_written(row) and row.run in tries), None)
 
     def unreported_since(self) -> int | None:
@@ -161,3 +163,17 @@ class Steps:
         from floodmark.ledger.ledger import LedgerReader
 
         return LedgerReader.load(Home(self._home, self.rule.rule).ledger)
+
+
+def _rows_since(ledger: LedgerReader, at: datetime | None) -> list[Row]:
+    """The newest rows, with all that were written at a time or later (None: all rows), and seldom many more.
+
+    A long ledger as a whole takes seconds, and each retry of a group asks each of its rules.
+    """
+    count, every = NEWEST, ledger.head.seq if ledger.head else 0
+    while at is not None and count < every:
+        rows = ledger.newest(count)
+        if datetime.fromisoformat(rows[0].at) < at:
+            return rows
+        count *= 8
+    return ledger.rows
