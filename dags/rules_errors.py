@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from floodmark_airflow.dags.dag_factory import load_catalog
+from floodmark_airflow.dags.everything import check_rule_files
 
-errors = load_catalog().errors
-if errors:
-    reasons = "\n".join(f"- {file}: {reason}" for file, reason in errors.items())
-    raise ValueError(f"rule files that cannot be used:\n{reasons}")
+check_rule_files()

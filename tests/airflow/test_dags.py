@@ -18,6 +18,7 @@ from airflow.sdk import Asset, AssetAny, CronTriggerTimetable
 from airflow.sdk.execution_time.context import InletEventsAccessors
 from airflow.serialization.serialized_objects import DagSerialization
 
+from floodmark.cli.commands.airflow import ERRORS, TEXTS
 from floodmark.core.rules.rule import load_rule
 from floodmark.errors import RuleInvalid
 from floodmark_airflow import settings
@@ -43,9 +44,9 @@ def write(rules: Path, name: str, **settings: Any) -> Path:
     return path
 
 
-def parse() -> DagBag:
+def parse(folder: Path = DAGS) -> DagBag:
     """With the DAGs of rules alone: that of all rules' upkeep has tests of its own."""
-    bag = DagBag(dag_folder=str(DAGS))
+    bag = DagBag(dag_folder=str(folder))
     bag.dags = {one: dag for one, dag in bag.dags.items() if not one.endswith("upkeep")}
     return bag
 
@@ -91,6 +92,21 @@ def test_a_bad_rule_keeps_its_dag_unscheduled_and_the_others_theirs(rules: Path)
     assert only.endswith("rules_errors.py")
     assert "bad.yaml" in bag.import_errors[only]
     assert "qos: expected 0" in bag.import_errors[only]
+
+
+def test_the_files_of_a_package_do_the_same_as_those_of_a_checkout(rules: Path, place: Path) -> None:
+    write(rules, "good", schedule="@hourly")
+    write(rules, "bad", schedule="@hourly", qos=7)
+    (place / "dags").mkdir()
+    for name, text in TEXTS.items():
+        (place / "dags" / name).write_text(text)
+    bag = parse(place / "dags")
+    assert sorted(bag.dags) == ["rule.bad", "rule.good"]
+    (only,) = bag.import_errors
+    assert only.endswith(ERRORS)
+    assert "qos: expected 0" in bag.import_errors[only]
+    (rules / "bad.yaml").unlink()
+    assert parse(place / "dags").import_errors == {}
 
 
 def test_what_airflow_itself_refuses_takes_no_other_dag_along(rules: Path) -> None:

@@ -133,7 +133,9 @@ def test_the_file_for_airflow_is_written_once_beside_a_first_rule_and_removed(in
     found = called("airflow", "init", str(dags))
     assert found.exit_code == 0, found.output
     assert "Restart all of Airflow's processes" in found.output, "one that began before has not loaded the plugin"
-    assert (dags / airflow.FILE).read_text() == airflow.TEXT
+    assert {name: (dags / name).read_text() for name in airflow.TEXTS} == airflow.TEXTS
+    (dags / airflow.ERRORS).unlink()  # as an earlier version leaves it
+    assert f"wrote {dags / airflow.ERRORS}" in called("airflow", "init", str(dags)).output
     rule = installed / "airflow" / "floodmark" / "rules" / "hello.yaml"
     assert f"${{LAKE:-{installed}/airflow/floodmark/lake}}/events" in rule.read_text(), "Airflow's tasks run elsewhere"
     assert called("validate", "--rules", str(rule.parent)).exit_code == 0
@@ -147,11 +149,13 @@ def test_the_file_for_airflow_is_written_once_beside_a_first_rule_and_removed(in
 
 
 def test_a_file_of_that_name_with_another_text_is_left_alone(installed: Path) -> None:
-    (installed / airflow.FILE).write_text("# mine\n")
-    for word in ("init", "remove"):
-        found = called("airflow", word, str(installed))
-        assert (found.exit_code, "has different content" in found.stderr) == (2, True)
-    assert (installed / airflow.FILE).read_text() == "# mine\n"
+    for name in airflow.TEXTS:
+        (installed / name).write_text("# mine\n")
+        for word in ("init", "remove"):
+            found = called("airflow", word, str(installed))
+            assert (found.exit_code, "has different content" in found.stderr) == (2, True)
+        assert [file.read_text() for file in installed.glob("*.py")] == ["# mine\n"], "nothing else was written"
+        (installed / name).unlink()
 
 
 @pytest.mark.parametrize("kind", ["bytes", "folder", "link"])

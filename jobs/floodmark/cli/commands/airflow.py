@@ -1,4 +1,4 @@
-"""`floodmark airflow`: make an existing Airflow show Floodmark's DAGs, by one file in its DAGs folder."""
+"""`floodmark airflow`: make an existing Airflow show Floodmark's DAGs, by two files in its DAGs folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 from floodmark.cli.shared import output
 from floodmark.errors import Refused
 
-FILE = "floodmark_dags.py"
+FILE, ERRORS = "floodmark_dags.py", "floodmark_errors.py"
 TEXT = '''"""Airflow DAGs of Floodmark: `rule.NAME` for each rule file, and `upkeep`.
 
 `floodmark airflow init` wrote this file. Rule files are read from FLOODMARK_RULES, or AIRFLOW_HOME/floodmark/rules if
@@ -29,6 +29,16 @@ from floodmark_airflow.dags.everything import every_dag
 for dag in every_dag(get_parsing_context().dag_id):
     globals()[dag.dag_id] = dag
 '''
+ERRORS_TEXT = '''"""No Airflow DAG. The import fails while a rule file is invalid: Airflow's UI shows the reason.
+
+`floodmark airflow init` wrote this file.
+"""
+
+from floodmark_airflow.dags.everything import check_rule_files
+
+check_rule_files()
+'''
+TEXTS = {FILE: TEXT, ERRORS: ERRORS_TEXT}
 PATIENCE = 120  # seconds for Airflow to say where its DAGs are
 Folder = Annotated[
     Path | None,
@@ -39,7 +49,7 @@ Folder = Annotated[
 
 
 def init(dags: Folder = None) -> None:
-    """Write the file that makes the DAGs of rules into Airflow's DAGs folder, and a first rule.
+    """Write the file that makes the DAGs of rules into Airflow's DAGs folder, one that shows errors, and a first rule.
 
     Nothing else of Airflow changes: your DAGs, plugins and settings stay. Rules are in `AIRFLOW_HOME/floodmark/rules`,
     ledgers and state in `AIRFLOW_HOME/floodmark/home`; `FLOODMARK_RULES` and `FLOODMARK_HOME` name other folders.
@@ -52,7 +62,11 @@ def init(dags: Folder = None) -> None:
 
     rules = Path(os.environ.get("FLOODMARK_RULES") or place_under_airflow("rules"))
     with _faults_in_words():
-        _write(_file(dags))
+        folder = _folder(dags)
+        for name in TEXTS:
+            _check_ours(folder / name, "not overwritten", "Move it away, or delete it if Floodmark wrote it")
+        for name, text in TEXTS.items():
+            _write(folder / name, text)
         if rules.is_dir():
             output.say(f"rules are in {rules}")
         else:
@@ -65,12 +79,16 @@ def init(dags: Folder = None) -> None:
 
 
 def remove(dags: Folder = None) -> None:
-    """Delete the file that `floodmark airflow init` wrote. Rules, ledgers, state and tables stay.
+    """Delete the files that `floodmark airflow init` wrote. Rules, ledgers, state and tables stay.
 
     Example: `floodmark airflow remove`, then `floodmark jars --remove` and `pip uninstall floodmark`
     """
     with _faults_in_words():
-        _remove(_file(dags))
+        folder = _folder(dags)
+        for name in TEXTS:
+            _check_ours(folder / name, "not deleted", "`init` did not write it: delete it if nobody needs it")
+        for name in TEXTS:
+            _remove(folder / name)
 
 
 @contextmanager
@@ -88,11 +106,11 @@ def _faults_in_words() -> Iterator[None]:
         ) from fault
 
 
-def _file(dags: Path | None) -> Path:
+def _folder(dags: Path | None) -> Path:
     folder = dags or _dags_folder()
     if not folder.is_dir():
         raise Refused(f"expected Airflow's DAGs folder at {folder}, found none: create it, or name another one")
-    return folder / FILE
+    return folder
 
 
 def _dags_folder() -> Path:
@@ -117,16 +135,13 @@ def _dags_folder() -> Path:
     return Path(lines[-1])
 
 
-def _write(file: Path) -> None:
-    differs = _differs(file)
-    if differs is not None:
-        raise Refused(f"not overwritten: {file} {differs}. Move it away, or delete it if Floodmark wrote it")
+def _write(file: Path, text: str) -> None:
     if file.exists():
         output.say(f"{file} already exists")
         return
     unfinished = file.with_suffix(".part")  # Airflow may read a file of Python as soon as it is there
     try:
-        unfinished.write_text(TEXT, encoding="utf-8")
+        unfinished.write_text(text, encoding="utf-8")
         unfinished.replace(file)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -134,14 +149,18 @@ def _write(file: Path) -> None:
 
 
 def _remove(file: Path) -> None:
-    differs = _differs(file)
-    if differs is not None:
-        raise Refused(f"not deleted: {file} {differs}, so `init` did not write it. Delete it if nobody needs it")
     if not file.exists():
         output.say(f"there is no {file}")
         return
     file.unlink()
     output.say(f"deleted {file}")
+
+
+def _check_ours(file: Path, refused: str, way: str) -> None:
+    """Raise Refused if something else has the file's place."""
+    differs = _differs(file)
+    if differs is not None:
+        raise Refused(f"{refused}: {file} {differs}. {way}")
 
 
 def _differs(file: Path) -> str | None:
@@ -150,4 +169,4 @@ def _differs(file: Path) -> str | None:
         return None
     if not file.is_file():
         return "is no plain file"  # a folder, or a link that leads nowhere
-    return None if file.read_bytes() == TEXT.encode() else "has different content"
+    return None if file.read_bytes() == TEXTS[file.name].encode() else "has different content"
