@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from floodmark.cli.app import app
 from floodmark_airflow import facts
 
 CHECKOUT = Path(__file__).parents[2]
@@ -90,6 +92,20 @@ def test_folders_that_are_not_ours(place: Path, monkeypatch: pytest.MonkeyPatch)
     assert facts.plugins_folder()["ours"] and not facts.plugins_folder()["ignored"]
     monkeypatch.setenv("AIRFLOW__CORE__PLUGINS_FOLDER", str(place / "none"))
     assert not facts.plugins_folder()["ours"]
+
+
+def test_no_file_is_written_into_a_folder_that_airflow_does_not_read(
+    rules: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what Airflow's own command says of its DAG bundles."""
+    (place / "dags").mkdir()
+    kind = "airflow.dag_processing.bundles.local.LocalDagBundle"
+    bundle = {"name": "of git", "classpath": kind, "kwargs": {"path": str(place / "elsewhere")}}
+    monkeypatch.setenv("AIRFLOW__CORE__DAGS_FOLDER", str(place / "dags"))
+    monkeypatch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps([bundle]))
+    found = CliRunner().invoke(app, ["airflow", "init"])
+    assert (found.exit_code, "found only other DAG bundles: of git" in found.stderr) == (2, True)
+    assert list((place / "dags").iterdir()) == []
 
 
 def test_the_secret_is_weighed_and_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -186,6 +187,32 @@ def test_a_folder_that_cannot_be_written_is_named_and_no_part_of_the_file_stays(
     found = called("airflow", "init", str(dags))
     assert (found.exit_code, len(found.stderr.splitlines()), list(dags.iterdir())) == (2, 1, [])
     assert f"{dags / airflow.FILE}, found: Permission denied" in found.stderr
+
+
+LOCAL = "airflow.dag_processing.bundles.local.LocalDagBundle"
+GIT = "airflow.providers.git.bundles.git.GitDagBundle"
+
+
+@pytest.mark.parametrize(
+    ("bundles", "others"),
+    [
+        ([(LOCAL, {})], None),
+        ([(GIT, {"subdir": "dags"}), (LOCAL, {"path": None})], None),
+        ([(LOCAL, {"path": "/opt/dags/../dags"})], None),
+        ([(LOCAL, {"path": "/mnt/dags"})], ["0"]),
+        ([(GIT, {}), (LOCAL, {"path": "/mnt/dags"})], ["0", "1"]),
+    ],
+)
+def test_the_dags_folder_is_written_to_only_if_airflow_reads_it(
+    bundles: list[tuple[str, dict[str, str | None]]], others: list[str] | None
+) -> None:
+    text = json.dumps([{"name": str(n), "classpath": one, "kwargs": about} for n, (one, about) in enumerate(bundles)])
+    assert airflow._other_bundles(Path("/opt/dags"), text) == others
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "[1]", '{"a": 1}', '[{"name": "x"}]', '[{"name": "x", "kwargs": 1}]'])
+def test_what_airflow_refuses_as_bundles_is_left_to_airflow(text: str) -> None:
+    assert airflow._other_bundles(Path("/opt/dags"), text) is None
 
 
 def test_an_airflow_that_does_not_answer_is_refused(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -114,8 +115,32 @@ def _folder(dags: Path | None) -> Path:
 
 
 def _dags_folder() -> Path:
-    """As Airflow's own command prints it, with its settings. Raises Refused if there is no Airflow here."""
-    command = [sys.executable, "-m", "airflow", "config", "get-value", "core", "dags_folder"]
+    """By Airflow's settings. Raises Refused if there is no Airflow here, or if it does not read its DAGs folder."""
+    folder = Path(_setting("core", "dags_folder").splitlines()[-1])
+    text = _setting("dag_processor", "dag_bundle_config_list")
+    names = _other_bundles(folder, text[text.find("[") :])  # Airflow may print warnings first
+    if names is not None:
+        raise Refused(
+            f"expected Airflow to read its DAGs folder, {folder}, found only other DAG bundles: {', '.join(names)} "
+            "(dag_bundle_config_list of [dag_processor]). Name a folder of one of these: `floodmark airflow init DAGS`"
+        )
+    return folder
+
+
+def _other_bundles(folder: Path, bundles: str) -> list[str] | None:
+    """The names of Airflow's DAG bundles, if none of them is the folder. None also for what Airflow itself refuses."""
+    try:
+        found = {str(one["name"]): (str(one["classpath"]), one.get("kwargs") or {}) for one in json.loads(bundles)}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    local = [about.get("path") or folder for kind, about in found.values() if kind.endswith(".LocalDagBundle")]
+    is_read = any(Path(one).resolve() == folder.resolve() for one in local)
+    return None if is_read or not found else list(found)
+
+
+def _setting(section: str, key: str) -> str:
+    """As Airflow's own command prints it. Raises Refused if there is no Airflow here."""
+    command = [sys.executable, "-m", "airflow", "config", "get-value", section, key]
     try:
         asked = subprocess.run(  # noqa: S603
             command, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=False
@@ -125,14 +150,14 @@ def _dags_folder() -> Path:
             f"expected the Airflow next to {sys.executable} to print its DAGs folder within {PATIENCE} seconds, found "
             "no answer. Name the folder: `floodmark airflow init DAGS`"
         ) from None
-    lines = asked.stdout.strip().splitlines()
-    if asked.returncode != 0 or not lines:
+    said = asked.stdout.strip()
+    if asked.returncode != 0 or not said:
         reason = (asked.stderr.strip().splitlines() or ["no output"])[-1]
         raise Refused(
             f"expected the Airflow next to {sys.executable} to print its DAGs folder, found: {reason}. Install "
             "Floodmark into Airflow's own Python environment, or name the folder: `floodmark airflow init DAGS`"
         )
-    return Path(lines[-1])
+    return said
 
 
 def _write(file: Path, text: str) -> None:
