@@ -17,6 +17,7 @@ from floodmark.core.protocol.records.rows import Counts
 from floodmark.ledger.ledger import Ledger
 from floodmark.views.status.glance import Glance
 from floodmark.views.status.refusals import Stop
+from floodmark_airflow.pages import access
 from floodmark_airflow.pages.access import DagFacts, facts_of
 from floodmark_airflow.pages.cache import Answer
 from floodmark_airflow.pages.condition import Condition, condition
@@ -73,6 +74,7 @@ def test_a_rule_that_failed_stays_bad_until_a_run_has_ended_well(flow: Flow) -> 
     assert "another is active" in told(flow, states[1]).why
 
 
+@pytest.mark.parametrize("recent", [1, access.RECENT])
 @pytest.mark.parametrize(
     ("states", "facts"),
     [
@@ -85,8 +87,10 @@ def test_a_rule_that_failed_stays_bad_until_a_run_has_ended_well(flow: Flow) -> 
     ],
 )
 def test_the_newest_run_and_how_the_newest_that_ended_came_out(
-    known: Callable[..., None], states: list[str], facts: DagFacts
+    known: Callable[..., None], monkeypatch: pytest.MonkeyPatch, states: list[str], facts: DagFacts, recent: int
 ) -> None:
+    """Also where other DAGs have run so often since that it is not among the newest runs."""
+    monkeypatch.setattr(access, "RECENT", recent)
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
     from sqlalchemy import delete
@@ -105,3 +109,30 @@ def test_the_newest_run_and_how_the_newest_that_ended_came_out(
             session.execute(delete(DagRun).where(DagRun.dag_id == "rule.ran"))
     assert (found.state, ids[found.run], ids[found.ended], found.failed) == (
         facts.state, facts.run, facts.ended, facts.failed)  # fmt: skip
+
+
+def test_the_newest_runs_are_found_without_reading_all_runs(known: Callable[..., None]) -> None:
+    """A schedule of minutes makes millions, and no index leads from a DAG to its newest run."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete, event
+
+    known("ran")
+    asked: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        asked.append(statement)
+
+    with create_session() as session:
+        session.add(DagRun(dag_id="rule.ran", run_id="r0", run_type="manual", state="success"))
+        session.flush()
+        engine = session.get_bind()
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        facts_of({"rule.ran"})
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+        with create_session() as session:
+            session.execute(delete(DagRun).where(DagRun.dag_id == "rule.ran"))
+    grouped = [one for one in asked if "GROUP BY dag_run.dag_id" in one]
+    assert len(grouped) == 2 and all("dag_run.id > " in one for one in grouped), grouped

@@ -20,7 +20,8 @@ from airflow.models.dagrun import DagRun
 from airflow.models.xcom import XCOM_RETURN_KEY, XComModel
 from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException, Request
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
 
 __all__ = [
     "CODE",
@@ -41,6 +42,7 @@ SIGNED_IN = Depends(requires_access_view(AccessView.PLUGINS))  # for the whole a
 RUN = DagAccessEntity.RUN  # epochs and their numbers
 CODE = DagAccessEntity.CODE  # a rule's SQL is its DAG's code
 LOGS = DagAccessEntity.TASK_LOGS  # logs, too, may show input rows, and errors that name values
+RECENT = 20_000  # runs of all DAGs; numbered in their order
 DAG_ID = re.compile(r"[A-Za-z0-9_.-]{1,250}")  # as Airflow requires; other ids are not looked up
 
 
@@ -99,14 +101,28 @@ class DagFacts:
 def facts_of(dag_ids: Collection[str]) -> dict[str, DagFacts]:
     """The facts of the DAGs that Airflow knows. A run that was refused leaves no trace in the ledger, only here."""
     paused = select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(dag_ids))
-    newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dag_ids)).group_by(DagRun.dag_id)
-    ended = newest.where(DagRun.state.in_(("success", "failed")))
-    runs = select(DagRun.dag_id, DagRun.state, DagRun.start_date, DagRun.end_date, DagRun.id)
     with create_session() as session:
-        states = {row.dag_id: row for row in session.execute(runs.where(DagRun.id.in_(newest)))}
-        ends = {row.dag_id: row for row in session.execute(runs.where(DagRun.id.in_(ended)))}
+        states = _newest(session, dag_ids)
+        ends = _newest(session, dag_ids, DagRun.state.in_(("success", "failed")))
         known = {row.dag_id: bool(row.is_paused) for row in session.execute(paused)}
     return {dag: DagFacts(paused, **_of_runs(states.get(dag), ends.get(dag))) for dag, paused in known.items()}
+
+
+def _newest(session: Session, dag_ids: Collection[str], *such: ColumnElement[bool]) -> dict[str, Any]:
+    """The newest run of each of these DAGs, among runs that meet some conditions.
+
+    No index leads to it, and a schedule of minutes makes millions of runs. So it is looked for among the newest runs of
+    all DAGs first. Only DAGs that have none there are looked for among all runs: they run seldom, and have few.
+    """
+    latest = session.scalar(select(func.max(DagRun.id))) or 0
+    asked = select(DagRun.dag_id, func.max(DagRun.id)).where(*such).group_by(DagRun.dag_id)
+    found = dict[str, int]()
+    for place in ([DagRun.id > latest - RECENT], []):
+        rest = set(dag_ids).difference(found)
+        if rest:
+            found |= {row[0]: row[1] for row in session.execute(asked.where(DagRun.dag_id.in_(rest), *place))}
+    runs = select(DagRun.dag_id, DagRun.state, DagRun.start_date, DagRun.end_date, DagRun.id)
+    return {row.dag_id: row for row in session.execute(runs.where(DagRun.id.in_([*found.values()])))}
 
 
 def _of_runs(newest: Any, ended: Any) -> dict[str, Any]:
