@@ -51,6 +51,15 @@ def test_what_is_committed_since_is_counted_until_it_is_shipped(behind: Behind) 
     assert (behind.lacks.portions, behind.lacks.memory.speed, behind.lacks.memory.shipped) == (0, 2, 2 * ROWS)
 
 
+def test_what_waits_is_looked_at_once(behind: Behind) -> None:
+    """A target that is down for days has thousands of portions, and each epoch, page and metric asks for their size."""
+    behind.run(MICROS)
+    found = behind.lacks.bytes
+    for entry in (Path(str(behind.outbox)) / "_delta_log").glob("*.json"):
+        entry.unlink()
+    assert behind.lacks.bytes == found > 0
+
+
 def test_the_rule_waits_from_the_limit_on(behind: Behind) -> None:
     while (found := behind.lacks).bytes < 3_000:
         assert not found.full and "the rule waits" not in found.text()

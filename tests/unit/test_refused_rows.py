@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.flow import event
 from support.outboxed import Outboxed
-from test_portions import LEDGER, SINK, at, begins, commit, ended
+from test_portions import LEDGER, SINK, at, backfill, begins, commit, ended
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
@@ -24,7 +25,7 @@ from floodmark.core.protocol.records.rows import Life, Redelivery, Row
 from floodmark.core.relay import redeliveries
 from floodmark.core.relay.portions import Portion, Replaced, portions
 from floodmark.core.relay.positions import Position
-from floodmark.core.relay.redeliveries import RefusedRow, still_due, waiting
+from floodmark.core.relay.redeliveries import RefusedRow, Sifted, sifted, still_due, waiting
 from floodmark.errors import HistoryGone, Undeliverable
 from floodmark.ledger.forgetting import copies
 from floodmark.ledger.ledger import Ledger
@@ -59,6 +60,55 @@ def test_a_replay_is_a_portion_that_moves_the_position() -> None:
 )
 def test_a_target_lacks_refused_rows_until_a_replay_or_a_reset(rows: list[Row], left: set[tuple[int, int]]) -> None:
     assert waiting([(2, 0), (2, 1)], rows, SINK, LEDGER) == left
+
+
+LIVES = {
+    "a replay": [begins(1, 1), commit(2, 1, 1), commit(3, 1, 2), again(4, (2, 0)), commit(5, 1, 3), commit(6, 1, 4)],
+    "a reset": [begins(1, 1), commit(2, 1, 1), commit(3, 1, 2), begins(4, 2), commit(5, 2, 1), commit(6, 2, 2)],
+    "a reset that keeps": [begins(1, 1), commit(2, 1, 1), commit(3, 1, 2), begins(4, 2, keeps=True), commit(5, 2, 1)],
+    "a rebuild": [
+        begins(1, 1, rebuild=True), commit(2, 1, 1), commit(3, 1, 2), begins(4, 2, rebuild=True), commit(5, 2, 1, None),
+        commit(6, 2, 2), commit(7, 2, 3, None),
+    ],
+    "a backfill": [
+        begins(1, 1), commit(2, 1, 1), commit(3, 1, 2), backfill(4, 1, 2, 0, 9), ended(5, 1, 2, 1), again(6, (5, 0)),
+        commit(7, 1, 3, None),
+    ],
+    "a backfill of everything": [
+        begins(1, 1), commit(2, 1, 1), commit(3, 1, 2), backfill(4, 1, 2, 0, 0, whole=True), ended(5, 1, 2, 1),
+        commit(6, 1, 3),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_what_is_noted_at_any_time_says_as_much_as_all_rows(life: str) -> None:
+    """A relay may note at each row, with what it has noted before, and a look may follow after any number of rows."""
+    rows, ids = LIVES[life], {(2, 0), (2, 1), (3, 0)}
+    noted: list[Sifted] = []
+    for upto in range(3, len(rows) + 1):
+        known = noted[-1] if noted else None
+        first = known.seq if known else 1
+        new = sifted(ids - (known.settled if known else set()), rows[first - 1 : upto], SINK, LEDGER)
+        assert new is not None
+        noted.append(replace(new, settled=new.settled | (known.settled if known else set())))
+        assert Sifted.parse(noted[-1].text()) == noted[-1]
+    for made, one in enumerate(noted, 3):
+        assert one.knows(ids) and one.settled | one.lacked == ids
+        for upto in range(made, len(rows) + 1):
+            left = waiting(ids - one.settled, rows[one.seq - 1 : upto], SINK, LEDGER)
+            assert left == waiting(ids, rows[:upto], SINK, LEDGER), (made, upto, one)
+    assert noted[-1].seq > 3, "a look reads the rows after this one"
+
+
+def test_a_row_that_is_set_aside_after_newer_epochs_is_not_known() -> None:
+    found = sifted({(2, 0)}, [begins(1, 1), commit(2, 1, 1), commit(3, 1, 2)], SINK, LEDGER)
+    assert found is not None and (found.seq, found.lacked) == (3, {(2, 0)})
+    assert found.knows({(2, 0), (3, 7), (4, 0)}) and not found.knows({(2, 0), (2, 1)})
+
+
+def test_nothing_is_noted_before_an_epoch() -> None:
+    assert sifted({(1, 0)}, [again(2, (1, 0))], SINK, LEDGER) is None
 
 
 def later(seq: int, **how: Any) -> Portion:

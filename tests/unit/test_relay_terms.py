@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from support.flow import event
 from support.outboxed import Outboxed
 
-from floodmark.connectors.relay.backlogs import check_rest, check_shipped, outboxes
+from floodmark.connectors.relay.aside import Aside
+from floodmark.connectors.relay.backlogs import check_rest, check_shipped, outboxes, refused_by
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.errors import Refused
-from floodmark.ledger.ledger import LedgerReader
+from floodmark.ledger.ledger import Ledger, LedgerReader
 
 CLASS = """
 import json
@@ -175,6 +177,37 @@ def test_a_replay_takes_superseded_rows_out_of_the_count(place: Path) -> None:
     assert "undelivered" not in rule.command("status", "refused")[1]
     again = json.loads(rule.command("undelivered", "replay", "refused", "--json")[1])
     assert (again["rows"], again["left_out"], len(rule.undelivered())) == (0, 0, 2)
+
+
+def test_a_look_reads_the_ledger_from_the_last_relay_on_to_count_refused_rows(place: Path) -> None:
+    """The rows stay in their table for good, and the ledger grows with each epoch."""
+    rule, path = own(place, on_error="dead")
+    path.with_suffix(".odd").touch()
+    for n in (1, 2, 4):
+        rule.epoch([event(n, "a", n=n)])
+        assert rule.relays.ship().code == 0
+    aside = Aside(str(rule.sink.address), Path(rule.outbox))
+    noted, ledger = aside.sifted(), LedgerReader.load(rule.flow.place.ledger)
+    assert ledger is not None and ledger.head is not None and noted is not None
+    assert (noted.seq, noted.hash, noted.lacked) == (ledger.head.seq, ledger.head.hash, {(3, 0)})
+    look = partial(refused_by, rule.sink, rule.flow.place, ledger)
+    other = replace(noted, lacked=frozenset(), settled=noted.lacked)
+    aside.note(other)
+    assert look() == set(), "the note is believed"
+    for wrong in (replace(other, hash="gone"), replace(other, seq=99), replace(other, ledger="another")):
+        aside.note(wrong)
+        assert look() == {(3, 0)}, "it is of a ledger that has gone back, or of another one"
+    (file,) = aside.folder.parent.glob("*.sifted")
+    file.write_text("{}")
+    assert look() == {(3, 0)}
+    path.with_suffix(".odd").unlink()
+    assert rule.command("undelivered", "replay", "refused")[0] == 0
+    rule.ledger = Ledger.open(rule.flow.place.ledger, "by hand")
+    rule.epoch([event(6, "a", n=6)])
+    assert rule.relays.ship().code == 0
+    again = aside.sifted()
+    assert again is not None and (again.lacked, again.settled) == (set(), {(3, 0)})
+    assert "undelivered" not in rule.command("status", "refused")[1]
 
 
 def test_a_target_that_no_relay_can_ship_to_stops_no_look_at_its_rule(place: Path) -> None:

@@ -14,15 +14,17 @@ import itertools
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from floodmark.connectors.relay.contents import fitted, picked
 from floodmark.core.relay.positions import Position
+from floodmark.core.relay.redeliveries import Id, Sifted
 from floodmark.core.rules.sinks.outboxes import ASIDE
 from floodmark.core.text.tablenames import about_sink
 from floodmark.errors import HistoryGone, RunFailed
@@ -43,7 +45,7 @@ FORGOTTEN = (
     "reset or `floodmark backfill --all`"
 )
 _OLDER = "-until-"  # then a number
-Ids = Collection[tuple[int, int]]  # rows, each by its portion's row of the ledger, and its number in the portion
+Ids = Collection[Id]
 
 
 @dataclass(frozen=True)
@@ -84,12 +86,16 @@ class Aside:
         found = [self._newest(), *(tables.open_table(str(one)) for one in older_of(self.folder))]
         return [one for one in found if one is not None]
 
-    def ids(self) -> set[tuple[int, int]]:
+    def ids(self) -> set[Id]:
         """All rows that are here."""
         found = (row for table in self.tables() for row in query(table, "SELECT _seq, _number FROM t"))
         return {(one["_seq"], one["_number"]) for one in found}
 
-    def superseded(self) -> set[tuple[int, int]]:
+    def left(self) -> set[Id]:
+        """Those that may still come, as far as a replay has found."""
+        return self.ids() - self.superseded()
+
+    def superseded(self) -> set[Id]:
         """Those that never come any more, as far as a replay has found."""
         file = self._superseded
         return {(seq, number) for seq, number in json.loads(file.read_text())} if file.exists() else set()
@@ -106,6 +112,24 @@ class Aside:
     @property
     def _superseded(self) -> Path:
         return self.folder.with_name(f"{self.folder.name}.superseded")
+
+    def sifted(self) -> Sifted | None:
+        """What a relay has noted last; None: nothing that can be read, and the ledger says it all."""
+        try:
+            return Sifted.parse(self._sifted.read_text())
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def note(self, found: Sifted) -> None:
+        """Note which rows the target lacks, if possible. Without the note, looks read more of the ledger."""
+        fresh = self._sifted.with_name(f"{self._sifted.name}.{uuid4().int}")
+        with suppress(OSError):
+            fresh.write_text(found.text())
+            fresh.replace(self._sifted)
+
+    @property
+    def _sifted(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.sifted")
 
     def add(self, refused: Collection[Refusal]) -> int:
         """Add the rows that are not here yet, in one commit; returns how many. Durable when it returns."""
@@ -205,7 +229,7 @@ def _picked(table: DeltaTable, ids: Ids) -> pa.Table:
     return rows.take(pa.array([place for place, one in enumerate(_ids_in(rows)) if one in wanted], pa.int64()))
 
 
-def _ids_in(rows: pa.Table) -> list[tuple[int, int]]:
+def _ids_in(rows: pa.Table) -> list[Id]:
     return list(zip(rows["_seq"].to_pylist(), rows["_number"].to_pylist(), strict=True))
 
 

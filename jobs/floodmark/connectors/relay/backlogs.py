@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +16,7 @@ from floodmark.core.lifecycle.freshness import lag_with
 from floodmark.core.protocol.places import PREFIX
 from floodmark.core.relay.portions import Portion, portions
 from floodmark.core.relay.positions import Position
-from floodmark.core.relay.redeliveries import waiting
+from floodmark.core.relay.redeliveries import Id, Sifted, sifted, waiting
 from floodmark.core.relay.terms import check_format
 from floodmark.core.rules.kinds import targets
 from floodmark.core.text.durations import SECOND
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from floodmark.core.protocol.records.head import Head
+    from floodmark.core.protocol.records.rows import Row
     from floodmark.core.rules.model import Rule, Sink
     from floodmark.ledger.home import Home
 
@@ -128,7 +130,7 @@ def target_lag(rule: Rule, head: Head | None, of: Undelivered, now: datetime) ->
 
 def undelivered(rule: Rule, home: Home, ledger: LedgerReader | None) -> list[Undelivered]:
     """Of each target of a rule, in the rule's order."""
-    return [_of(sink, home, ledger) for sink in targets(rule)]
+    return [undelivered_by(sink, home, ledger) for sink in targets(rule)]
 
 
 def undelivered_of_removed(rule: Rule, home: Home, ledger: LedgerReader | None) -> list[Undelivered]:
@@ -137,11 +139,12 @@ def undelivered_of_removed(rule: Rule, home: Home, ledger: LedgerReader | None) 
     if ledger is None or ledger.head is None:
         return []
     remain = {sink.address for sink in rule.sinks}
-    found = [_of(sink, home, ledger) for sink in targets(ledger.head.rule) if sink.address not in remain]
+    found = [undelivered_by(sink, home, ledger) for sink in targets(ledger.head.rule) if sink.address not in remain]
     return [one for one in found if one.portions or one.refused or one.stuck]
 
 
-def _of(sink: Sink, home: Home, ledger: LedgerReader | None) -> Undelivered:
+def undelivered_by(sink: Sink, home: Home, ledger: LedgerReader | None) -> Undelivered:
+    """Of the target of one sink."""
     folder = cast("Path", home.outbox(sink))
     memory = recall(folder)
     try:
@@ -220,16 +223,41 @@ def _pending_or_none(sink: Sink, folder: Path, ledger: LedgerReader) -> list[Por
         return []
 
 
-def refused_by(sink: Sink, home: Home, ledger: LedgerReader | None) -> set[tuple[int, int]]:
+def refused_by(sink: Sink, home: Home, ledger: LedgerReader | None) -> set[Id]:
     """The rows that a target refused and has not got since, each by its portion and its number there. Without those
     that a replay has found to be superseded.
     """
     aside = Aside(str(sink.address), cast("Path", home.outbox(sink)))
-    found = aside.ids() - aside.superseded()
+    found = aside.left()
     if not found or ledger is None:
         return set()
-    rows = ledger.since(min(seq for seq, _ in found) - 1)
-    return waiting(found, rows, PREFIX + str(sink.address), ledger.id)
+    rows, settled = _not_sifted(found, aside.sifted(), ledger)
+    return waiting(found - settled, rows, PREFIX + str(sink.address), ledger.id)
+
+
+def note_refused(sink: Sink, aside: Aside, ledger: LedgerReader) -> None:
+    """Note what `refused_by` says now: no look at the rule need read the ledger from the first refused row on then.
+
+    For relays: they change it, and may write into the home.
+    """
+    found, known = aside.ids(), aside.sifted()
+    if not found:
+        return
+    rows, settled = _not_sifted(found, known, ledger)
+    with suppress(Refused):  # a reset has left the target's rows: nothing is noted until another one has removed them
+        now = sifted(found - settled, rows, PREFIX + str(sink.address), ledger.id)
+        whole = now and replace(now, settled=now.settled | (settled & found))
+        if whole not in (None, known):
+            aside.note(whole)
+
+
+def _not_sifted(found: set[Id], known: Sifted | None, ledger: LedgerReader) -> tuple[list[Row], frozenset[Id]]:
+    """The ledger's rows that say which of the refused rows the target lacks, and those that need not be asked."""
+    if known is not None and known.ledger == ledger.id and known.knows(found):
+        rows = ledger.since(known.seq - 1)
+        if rows and (rows[0].seq, rows[0].hash) == (known.seq, known.hash):
+            return rows, known.settled
+    return ledger.since(min(seq for seq, _ in found) - 1), frozenset()
 
 
 def outboxes(rule: Rule, home: Home) -> list[LandedTable]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -222,6 +223,13 @@ def size_of(folder: Path, one: Portion) -> int:
     if one.commit is None:
         return 0
     try:
-        return sum(int(json.loads(text)["add"]["size"]) for text in datafiles.added_files(str(folder), one.commit))
+        return _size_at(folder, one.commit, one.token)
     except HistoryGone:
         return 0
+
+
+@lru_cache(maxsize=100_000)
+def _size_at(folder: Path, commit: int, _token: str) -> int:
+    """Cached, as looks at a target that is down ask for all that waits. The token tells a new outbox from an old one
+    whose commit had the same number."""
+    return sum(int(json.loads(text)["add"]["size"]) for text in datafiles.added_files(str(folder), commit))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from floodmark.connectors.ports.target import Layout, Operation, Target
 from floodmark.connectors.relay.alone import Alone
 from floodmark.connectors.relay.aside import Aside, refusal_of
+from floodmark.connectors.relay.backlogs import note_refused
 from floodmark.connectors.relay.contents import columns_in, compared, rows_of, size_of, spelt_as, with_types, without
 from floodmark.connectors.relay.memory import (
     Lost,
@@ -222,6 +223,7 @@ class Relay:
             tell(done)
         if not done.portions:
             remember(self._folder, since)
+        note_refused(self._sink, self._aside, ledger)
         return done
 
     def _begin(self) -> tuple[LedgerReader, Position, list[Row]] | None:

@@ -6,6 +6,7 @@ replaced the interval in which it is.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from floodmark.core.relay.positions import Position
 from floodmark.errors import Refused
 
 MOST = 10_000  # rows in one row of the ledger
+Id = tuple[int, int]  # of a row: its portion's row of the ledger, and its number in the portion
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,58 @@ class RefusedRow:
     order: tuple[Any, ...] = ()
 
     @property
-    def id(self) -> tuple[int, int]:
+    def id(self) -> Id:
         return self.seq, self.number
 
 
-def waiting(ids: Iterable[tuple[int, int]], rows: Sequence[Row], table: str, ledger: str) -> set[tuple[int, int]]:
+@dataclass(frozen=True)
+class Sifted:
+    """Which refused rows a target lacked as of row `seq` of the ledger, by `waiting`, and which were `settled` by then.
+
+    hash: that row's. A ledger without this row has gone back, and settles other rows.
+    """
+
+    ledger: str
+    seq: int
+    hash: str
+    lacked: frozenset[Id]
+    settled: frozenset[Id]
+
+    def knows(self, ids: Iterable[Id]) -> bool:
+        """Whether the ledger's rows from `seq` on say which of these the target lacks. A relay may set a row aside long
+        after its epoch."""
+        return all(seq >= self.seq for seq, _ in set(ids) - self.lacked - self.settled)
+
+    def text(self) -> str:
+        return json.dumps({**vars(self), "lacked": sorted(self.lacked), "settled": sorted(self.settled)})
+
+    @classmethod
+    def parse(cls, text: str) -> Sifted:
+        """What `text` wrote. Raises ValueError, KeyError or TypeError for any other text."""
+        found = json.loads(text)
+        lacked, settled = (frozenset((seq, number) for seq, number in found[name]) for name in ("lacked", "settled"))
+        return cls(found["ledger"], found["seq"], found["hash"], lacked, settled)
+
+
+def sifted(ids: Iterable[Id], rows: Sequence[Row], table: str, ledger: str) -> Sifted | None:
+    """What `waiting` says as of the newest row from which on it can be asked alone; None if there is none.
+
+    ids, rows: as there, `ids` with those that were settled before. It may begin after an epoch: no backfill is then
+    open. A reset, though, may empty the target by the epoch that fills it, and needs to be read with it.
+    """
+    at, fills = None, False
+    for place, row in enumerate(rows):
+        if row.kind == "commit":
+            fills = not row.epoch or (fills and table not in json.loads(row.body)["tables"])
+            at = at if fills else place
+    if at is None:
+        return None
+    every, row = frozenset(ids), rows[at]
+    lacked = frozenset(waiting(every, rows[: at + 1], table, ledger))
+    return Sifted(ledger, row.seq, row.hash, lacked, every - lacked)
+
+
+def waiting(ids: Iterable[Id], rows: Sequence[Row], table: str, ledger: str) -> set[Id]:
     """Those of the refused rows that the target lacks: no replay has named them, and it was not emptied since.
 
     rows: the ledger's, from the portion of the oldest on. table: its name of the sink; ledger: its id.
