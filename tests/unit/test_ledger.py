@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Restated
+from floodmark.core.protocol.records.chain import check_chained
 from floodmark.core.protocol.records.following import head_at, read_head
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.headtext import head_from_text, head_to_text
@@ -393,6 +396,76 @@ def test_a_forged_row_is_found(ledger: Ledger) -> None:
     write_deltalake(ledger.address, pa.Table.from_pylist([forged.__dict__], schema=schema()), mode="append")
     with pytest.raises(LedgerBroken, match="without its intent"):
         LedgerReader.load(ledger.address)
+
+
+def five_epochs(ledger: Ledger) -> list[Row]:
+    for place in range(1, 6):
+        planned = intent(place)
+        ledger.intend(planned)
+        ledger.commit(commit(planned))
+    return ledger.rows
+
+
+def changed(rows: list[Row], at: int, how: str) -> list[Row]:
+    """`at`: the place of the row that is lacking, doubled or changed; `how` may name the column."""
+    row, rest = rows[at], rows[at + 1 :]
+    if how in ("missing", "missing with all after it"):
+        return [*rows[:at], *(rest if how == "missing" else [])]
+    if how == "twice":
+        return [*rows[:at], row, row, *rest]
+    return [*rows[:at], replace(row, **{how: {"seq": row.seq + 20, "epoch": 9}.get(how, "other")}), *rest]
+
+
+def fault_of(check: Callable[[], object]) -> str | None:
+    try:
+        check()
+    except LedgerBroken as fault:
+        return str(fault)
+    return None
+
+
+WAYS = ("missing", "missing with all after it", "twice", "seq", "body", "hash", "prev", "run", "epoch")
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_a_ledger_is_checked_in_portions_as_it_is_at_once(
+    ledger: Ledger, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the place of the damage within a portion, and however many portions there are."""
+    rows, address = five_epochs(ledger), ledger.address
+    for at in range(len(rows)):
+        found = changed(rows, at, how)
+        data = pa.Table.from_pylist([row.__dict__ for row in found], schema=schema())
+        write_deltalake(address, data, mode="overwrite")
+        reader = LedgerReader(address, DeltaTable(address), ledger)
+        monkeypatch.setattr(module, "PORTION", 100)
+        whole = fault_of(lambda: list(reader.each()))  # noqa: B023
+        at_once = fault_of(lambda: check_chained(sorted(found, key=lambda row: row.seq)))  # noqa: B023
+        assert whole is not None and at_once in (whole, None), "without its newest rows, only the log tells"
+        for portion in (1, 2, 3, 4, 11):
+            monkeypatch.setattr(module, "PORTION", portion)
+            assert fault_of(lambda: list(reader.each())) == whole, (at, portion)  # noqa: B023
+
+
+@pytest.mark.parametrize("portion", [1, 2, 3, 10, 11, 12])
+def test_a_ledger_in_portions_has_the_same_rows_and_head(
+    ledger: Ledger, portion: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, head = five_epochs(ledger), ledger.head
+    monkeypatch.setattr(module, "PORTION", portion)
+    for known in (False, True):
+        reader = LedgerReader.load(ledger.address)
+        assert reader is not None and (reader.rows, reader.head) == (rows, head), known
+        ledger.tidy()  # which remembers the head
+
+
+def test_a_run_keeps_no_rows_of_its_ledger(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It checks them all from time to time, and a rule runs for years."""
+    five_epochs(ledger)
+    monkeypatch.setattr(module, "COMPACT_ABOVE", 3)
+    again = Ledger.open(ledger.address, "two")
+    assert len(DeltaTable(ledger.address).file_uris()) == 1
+    assert not [one for one in vars(again).values() if isinstance(one, list)]
 
 
 def test_the_ledger_is_compacted_at_the_gate(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -102,3 +103,20 @@ def test_the_remembered_head_is_the_one_that_all_rows_give(address: str, monkeyp
     head = load(address).head
     monkeypatch.setattr(module, "_recall", lambda _: None)
     assert load(address).head == head
+
+
+def peak(of: Callable[[], object]) -> int:
+    """The most bytes of Python's objects meanwhile."""
+    tracemalloc.start()
+    of()
+    found = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return found
+
+
+def test_few_of_its_rows_are_in_memory_while_they_are_checked(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PORTION", 1000)
+    whole = peak(lambda: load(address).rows)
+    assert peak(lambda: Ledger.open(address, "three").tidy()) < whole / 4
+    monkeypatch.setattr(module, "_recall", lambda _: None)
+    assert peak(lambda: load(address)) < whole / 4

@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.core.lifecycle.life import check_living
 from floodmark.core.protocol.records.backfills import Backfill, Backfilled, Deferred
-from floodmark.core.protocol.records.chain import RESTORE, check_chained
+from floodmark.core.protocol.records.chain import RESTORE, chained, check_chained
 from floodmark.core.protocol.records.following import follow, read_head
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.headtext import head_from_text, head_to_text
@@ -38,6 +38,7 @@ from floodmark.core.text.tablenames import about_ledger, problem_in
 from floodmark.errors import Fenced, LedgerBroken, RunFailed, TableBroken
 from floodmark.ledger.delta.damage import torn_newest
 from floodmark.ledger.delta.datafiles import query, root_of
+from floodmark.ledger.delta.pastcommits import trim
 from floodmark.ledger.delta.storefaults import cannot_take, make_room
 from floodmark.ledger.delta.syncing import sync_commit, sync_table
 from floodmark.ledger.delta.tablelog import recorded_in
@@ -51,6 +52,7 @@ APP = "floodmark.ledger"
 COLUMNS = ("seq", "kind", "generation", "token", "epoch", "attempt", "run", "at", "body", "prev", "hash")
 COMPACT_ABOVE = 100  # files: loading 200 one-row files takes 0.2 s, 600 take 0.6 s
 REMEMBER_EVERY = 100  # rows
+PORTION = 5000  # rows that are read at once: 115 MB if the rule's text has 20 kB
 RETAINED_ENTRIES = 1000  # of its log: every load lists them all
 RETAINED_HOURS = 1  # of files that a rewrite replaced: earlier loads of the ledger may still read them
 
@@ -104,10 +106,15 @@ class LedgerReader:
     @cached_property
     def rows(self) -> list[Row]:
         """All rows, the oldest first, chained up to the head. Raises LedgerBroken."""
-        rows = _read(self._table, 1)
-        check_chained(rows)
-        self._check_newest(rows[-1].seq if rows else 0)
-        return rows
+        return list(self.each())
+
+    def each(self) -> Iterator[Row]:
+        """The same one by one, so that few are in memory: whoever stops earlier has not checked the rest."""
+        seq = 0
+        for row in chained(self._each(1)):
+            yield row
+            seq = row.seq
+        self._check_newest(seq)
 
     def newest(self, count: int) -> list[Row]:
         """The newest `count` rows, the oldest first, chained up to the head. Raises LedgerBroken."""
@@ -124,15 +131,21 @@ class LedgerReader:
         """The rows after number `seq`, the oldest first. Their chain to earlier rows is not checked."""
         return _read(self._table, seq + 1)
 
+    def _each(self, first: int) -> Iterator[Row]:
+        """The rows from number `first` on, the oldest first, unchecked. What the log has not recorded is read, too."""
+        at, recorded = first, self._recorded()
+        while at + PORTION <= recorded and (portion := _read(self._table, at, at + PORTION)):
+            yield from portion
+            at += PORTION
+        yield from _read(self._table, at)
+
     def _read_head(self) -> Head | None:
         """The head, read from the cached head on if the ledger still has that row; otherwise from all rows."""
         known = _recall(self.address)
-        rows = _read(self._table, known.seq if known else 1)
-        if known and rows and (rows[0].seq, rows[0].hash, rows[0].digest()) == (known.seq, known.hash, known.hash):
-            head = read_head(rows[1:], known)
-        else:
-            rows = _read(self._table, 1) if known else rows
-            head = read_head(rows)
+        rows = self._each(known.seq if known else 1)
+        row = next(rows, None) if known else None
+        is_there = known and row and (row.seq, row.hash, row.digest()) == (known.seq, known.hash, known.hash)
+        head = read_head(rows, known) if is_there else read_head(self._each(1))
         self._check_newest(head.seq if head else 0)
         return head
 
@@ -150,8 +163,7 @@ class LedgerReader:
 
     def _check_newest(self, seq: int) -> None:
         """Raise LedgerBroken unless the log has recorded as many rows."""
-        with _of_the_ledger(self.address):
-            counted = recorded_in(self._table, APP) or 0
+        counted = self._recorded()
         if counted != seq:
             raise LedgerBroken(
                 about_ledger(
@@ -160,6 +172,11 @@ class LedgerReader:
                     f"a file of rows was changed; {RESTORE}",
                 )
             )
+
+    def _recorded(self) -> int:
+        """The rows that the log has recorded."""
+        with _of_the_ledger(self.address):
+            return recorded_in(self._table, APP) or 0
 
 
 def ledger_in(home: Home) -> LedgerReader | None:
@@ -218,22 +235,23 @@ class Ledger(LedgerReader):
         self._tidy(1)
 
     def _tidy(self, above: int) -> None:
-        """Keep few files, few log entries and a cached head. It first reads, and so checks, all rows."""
+        """Keep few files, few log entries and a cached head. It first reads all rows, and so checks them."""
         known = _recall(self.address)
         many = len(self._table.file_uris()) > above
         fresh = (self.head.seq if self.head else 0) - (known.seq if known else 0)
         if not many and fresh < REMEMBER_EVERY:
             return
-        rows = self.rows
+        for _ in self.each():
+            pass
+        if self.head is not None:
+            _remember(self.address, self.head)
         if many:
             with with_room(partial(_not_compacted, self.address)):
                 self._table.optimize.compact()
                 sync_commit(self.address, self._table.version())
                 self._vacuum()
                 self._table.create_checkpoint()
-                _trim(self.address, self._table.version() - RETAINED_ENTRIES)
-        if rows and self.head is not None:
-            _remember(self.address, self.head)
+                trim(self.address, self._table.version() - RETAINED_ENTRIES)
 
     def _vacuum(self) -> None:
         """Remove replaced files, and files that a killed writer left without a commit. These never contain rows."""
@@ -333,7 +351,7 @@ class Ledger(LedgerReader):
             return
         if (head.hash if head else "") == row.prev:
             raise _store_failed(self.address, row, fault) from fault
-        last = found.rows[-1] if found and found.rows else None
+        last = found.newest(1)[0] if found and head else None
         by = f"; its newest row ({last.kind} of epoch {last.epoch}) is by {last.run}" if last else ""
         what = f"it did not take {row.kind} of epoch {row.epoch}"
         raise Fenced(about_ledger(self.address, f"{what}{by}")) from fault
@@ -373,16 +391,9 @@ def _remember(address: str, head: Head) -> None:
         coming.replace(place)
 
 
-def _trim(address: str, below: int) -> None:
-    """Remove log entries and checkpoints of versions below `below`, which a newer checkpoint repeats."""
-    for file in (Path(address) / "_delta_log").iterdir():
-        version = file.name.split(".", 1)[0]
-        if version.isdigit() and int(version) < below:
-            file.unlink()
-
-
-def _read(table: DeltaTable, first: int) -> list[Row]:
-    """The rows from number `first` on."""
+def _read(table: DeltaTable, first: int, end: int | None = None) -> list[Row]:
+    """The rows from number `first` on, those before `end`."""
+    below = "" if end is None else f" AND seq < {end:d}"
     with _of_the_ledger(root_of(table).removeprefix("file://")):
-        found = query(table, f"SELECT * FROM t WHERE seq >= {first:d} ORDER BY seq")  # noqa: S608 - a number
+        found = query(table, f"SELECT * FROM t WHERE seq >= {first:d}{below} ORDER BY seq")  # noqa: S608 - numbers
     return [Row(**row) for row in found]

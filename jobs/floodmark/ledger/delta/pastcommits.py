@@ -135,3 +135,11 @@ def _put(address: str, file: Path, data: bytes) -> None:
 
 def _with_sums(name: str) -> tuple[str, str]:
     return name, f".{name}.crc"
+
+
+def trim(address: str, below: int) -> None:
+    """Remove log entries and checkpoints of versions below `below`, which a newer checkpoint repeats."""
+    for file in (Path(address) / "_delta_log").iterdir():
+        version = file.name.split(".", 1)[0]
+        if version.isdigit() and int(version) < below:
+            file.unlink()

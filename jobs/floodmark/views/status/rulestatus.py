@@ -225,7 +225,7 @@ def rule_status(rule: Rule, root: Path) -> RuleStatus:
     try:
         ledger = ledger_in(home)
         head = ledger.head if ledger else None
-        rows = ledger.rows if ledger else []
+        rows = [row for row in ledger.each() if row.kind in ENDS] if ledger else []
         lacking, now = undelivered(rule, home, ledger), datetime.now(UTC)
         return RuleStatus(
             rule.rule,

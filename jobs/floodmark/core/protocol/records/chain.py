@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 from floodmark.core.protocol.records.rows import FORMAT, Row
 from floodmark.errors import LedgerBroken
@@ -15,13 +15,20 @@ RESTORE = (
 )
 
 
-def check_chained(rows: Sequence[Row], first: int = 1, before: str = "") -> None:
+def check_chained(rows: Iterable[Row], first: int = 1, before: str = "") -> None:
     """Raise LedgerBroken unless these are unchanged rows of a ledger from number `first` on.
 
     before: hash of the row before.
     """
+    for _ in chained(rows, first, before):
+        pass
+
+
+def chained(rows: Iterable[Row], first: int = 1, before: str = "") -> Iterator[Row]:
+    """The same rows, each once it is checked."""
     for seq, row in enumerate(rows, first):
         _check_row(row, seq, before)
+        yield row
         before = row.hash
 
 
