@@ -133,7 +133,7 @@ FAILING = (errno.EIO, errno.EMFILE, errno.ESTALE, errno.EACCES, errno.ETIMEDOUT)
     [
         lambda table: [*tablelog.data_commits(table, 1, 1)],
         lambda table: tables.logged_between(table, 1),
-        lambda table: tablelog.moved(table, 1),
+        lambda table: tablelog.moved(table, 1, 1),
         lambda table: tablelog.log_sum(table, 1),
         lambda table: datafiles.as_of(table, 0, 1),
     ],

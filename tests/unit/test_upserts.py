@@ -12,7 +12,7 @@ from floodmark.core.lifecycle.changes import check_edit
 from floodmark.core.rules.rule import Rule, Sink, Stream
 from floodmark.core.rules.sinks.upserts import Effect, Upsert, is_marked, upsert_of
 from floodmark.errors import RuleChanged, WrongColumn
-from floodmark.ledger.delta.deletionvectors import vector_file
+from floodmark.ledger.delta.datafiles import vector_file
 from floodmark.ledger.delta.keybounds import Bound, may_hold
 
 YEAR_1 = round((datetime(1, 1, 1) - datetime(1970, 1, 1)).total_seconds() - 53 * 60 - 28) * 1_000_000

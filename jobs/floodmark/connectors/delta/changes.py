@@ -6,10 +6,10 @@ An epoch reads whole versions. The first snapshot comes as inserts.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from floodmark.connectors.delta import mapping
@@ -22,13 +22,12 @@ from floodmark.core.sql.tree.names import has_feed
 from floodmark.core.text.ddl import columns_of, delta_name
 from floodmark.core.text.tablenames import about
 from floodmark.errors import Refused, WrongColumn
-from floodmark.ledger.delta import datafiles, tables
+from floodmark.ledger.delta import datafiles, tablelog, tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from floodmark.core.lifecycle.retention import Limit
-    from floodmark.ledger.delta import tablelog
 
 # Beside the table's columns: insert, update_before, update_after or delete; the version that did it; when it did.
 ADDED = columns_of("_change STRING, _version BIGINT, _committed TIMESTAMP")
@@ -78,8 +77,8 @@ class ChangesSource(DeltaSource):
         """Raise HistoryGone unless the feed was on from version `first` to `last`, and its files can be read."""
         self._check_laid_out(first)
         fed = has_feed(self._as_of(first).metadata().configuration)
-        for version in range(first, last + 1):
-            actions = tables.logged_between(self.address, version)
+        needed: dict[str, int] = {}
+        for version, actions in tablelog.logged(self.address, range(first, last + 1)):
             for settings in (action["metaData"].get("configuration", {}) for action in actions if "metaData" in action):
                 fed = has_feed(settings)
             if not fed:
@@ -87,13 +86,15 @@ class ChangesSource(DeltaSource):
                     f"expected the changes of version {version}, found none: the table had no change feed then. "
                     "Leave it on, and start over with `floodmark reset`, which begins with all rows as inserts"
                 )
-            missing = datafiles.absent(self.address, [unquote(path) for path in _needed(actions)])
-            if missing:
-                raise self._gone(
-                    f"expected the changes of version {version}, found no file {missing[0]}: VACUUM removed it. Start "
-                    "over with `floodmark reset`, which begins with all rows as inserts; give the table a longer "
-                    "`delta.deletedFileRetentionDuration`"
-                )
+            for path in _needed(actions):
+                needed.setdefault(unquote(path), version)
+        missing = datafiles.absent(self.address, list(needed))
+        if missing:
+            raise self._gone(
+                f"expected the changes of version {needed[missing[0]]}, found no file {missing[0]}: VACUUM removed it. "
+                "Start over with `floodmark reset`, which begins with all rows as inserts; give the table a longer "
+                "`delta.deletedFileRetentionDuration`"
+            )
 
     def check_readable(self, since: str, upto: str | None = None) -> None:
         """The feed is checked where its rows are read."""
@@ -138,23 +139,17 @@ class ChangesSource(DeltaSource):
         found, first = [self.typed(spark)], at.version
         if at.snapshot and not upto.snapshot:
             if self._paths_at(first):  # else its log entry, which says when, may be gone
-                found.append(inserted_at(spark, self.address, first, self._committed(first)))
+                found.append(inserted_at(spark, self.address, first, self._committed(first, first)[first]))
             first += 1
         fresh = [one.version for one in self._fresh(replace(at, version=first, snapshot=False), upto.newest_read)]
         if fresh:
             self._check_fed(fresh[0], fresh[-1])
-            times = {version: self._committed(version) for version in range(fresh[0], fresh[-1] + 1)}
-            found.append(changes_of(spark, self.address, times))
+            found.append(changes_of(spark, self.address, self._committed(fresh[0], fresh[-1])))
         return reduce(lambda one, other: one.unionByName(other), found)
 
-    def _committed(self, version: int) -> int | None:
-        """When a version was committed, as its own log entry says, in milliseconds: the file's time may change."""
-        for action in tables.logged_between(self.address, version):
-            info = action.get("commitInfo", {})
-            at = info.get("inCommitTimestamp", info.get("timestamp"))
-            if at is not None:
-                return int(at)
-        return None
+    def _committed(self, first: int, last: int) -> dict[int, int | None]:
+        """When each version was committed, as its own log entry says, in milliseconds: the file's time may change."""
+        return {version: _said(one) for version, one in tablelog.logged(self.address, range(first, last + 1))}
 
     def whole(self, spark: SparkSession) -> DataFrame:
         return self.frame(spark, self.start(), self.end())
@@ -163,6 +158,15 @@ class ChangesSource(DeltaSource):
         from floodmark.connectors.planning.versionrows import no_changes
 
         return no_changes(spark, self.address)
+
+
+def _said(actions: Iterable[Mapping[str, Mapping[str, Any]]]) -> int | None:
+    """When a log entry says that it was committed."""
+    for info in (action.get("commitInfo", {}) for action in actions):
+        at = info.get("inCommitTimestamp", info.get("timestamp"))
+        if at is not None:
+            return int(at)
+    return None
 
 
 def _needed(actions: Iterable[dict[str, dict[str, object]]]) -> Iterator[str]:

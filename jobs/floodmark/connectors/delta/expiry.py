@@ -33,7 +33,7 @@ def expiring(
     if not (fresh or needed):
         waits = whole if at.snapshot else tablelog.stored_us(address, first)
         return [] if waits is None else [Limit(name, LOG, now_us - waits, kept[LOG], unread=False)]
-    moves = {version: tablelog.moved(address, version) for version in range(first, newest + 1)}
+    moves = tablelog.moved(address, first, newest)
     files, removed = set(needed), list[int]()
     for version, move in moves.items():
         if move is None:

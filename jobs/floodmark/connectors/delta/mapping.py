@@ -10,7 +10,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from floodmark.errors import HistoryGone
-from floodmark.ledger.delta.tables import logged_between
+from floodmark.ledger.delta.tablelog import logged
 
 MODE = "delta.columnMapping.mode"
 PHYSICAL = "delta.columnMapping.physicalName"
@@ -106,7 +106,7 @@ def layouts(
 
     Raises HistoryGone if the log no longer tells.
     """
-    later = ((version, logged_between(address, version)) for version in range(first + 1, now.version() + 1))
+    later = logged(address, range(first + 1, now.version() + 1))
     said = [(version, one["metaData"]) for version, actions in later for one in actions if "metaData" in one]
     changed = [Layout.of(version, one["schemaString"], one["partitionColumns"]) for version, one in said]
     if not changed:

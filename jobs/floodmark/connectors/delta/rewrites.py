@@ -18,7 +18,6 @@ from floodmark.errors import HistoryGone
 from floodmark.ledger.delta import tablelog
 from floodmark.ledger.delta.datafiles import sizes_of
 from floodmark.ledger.delta.tablelog import DataCommit
-from floodmark.ledger.delta.tables import logged_between
 
 if TYPE_CHECKING:
     from floodmark.connectors.planning.versionrows import Added
@@ -131,8 +130,8 @@ class FileChanges:
 def file_changes(address: str, first: int, last: int) -> FileChanges:
     """The files that left and came by the versions from `first` to `last`. Raises HistoryGone without a log entry."""
     found = FileChanges()
-    for version in range(first, last + 1):
-        found.follow(logged_between(address, version))
+    for _, actions in tablelog.logged(address, range(first, last + 1)):
+        found.follow(actions)
     return found
 
 
@@ -154,8 +153,8 @@ def is_fed(table: DeltaTable, address: str, first: int) -> bool:
     """Whether the table's change feed has all rows that left and came since version `first`, with today's columns."""
     if not has_feed(table.metadata().configuration):
         return False
-    since = (logged_between(address, version) for version in range(first, table.version() + 1))
-    return not any("metaData" in action for actions in since for action in actions)
+    since = tablelog.logged(address, range(first, table.version() + 1))
+    return not any("metaData" in action for _, actions in since for action in actions)
 
 
 def as_added(

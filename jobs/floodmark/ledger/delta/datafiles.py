@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping
@@ -10,6 +11,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
+from uuid import UUID
 
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
@@ -18,7 +20,6 @@ from floodmark.core.lifecycle.zones import far_text
 from floodmark.core.text.durations import DAY
 from floodmark.core.text.tablenames import about_table
 from floodmark.errors import HistoryGone
-from floodmark.ledger.delta.deletionvectors import vector_file
 from floodmark.ledger.delta.keybounds import not_after
 from floodmark.ledger.delta.tables import check_gone, delta_errors, entry_actions, logged_between, missing_files
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 HOLDS_FROM, _AFTER = "holds_from", "after"
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_PYTHONS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_UUID = 20  # characters; a folder may precede them
 
 
 @dataclass(frozen=True)
@@ -327,3 +331,16 @@ def sizes_of(table: DeltaTable) -> dict[str, int]:
     """Bytes of each live file, by its path in the table's folder."""
     actions = table.get_add_actions()
     return dict(zip(map(unquote, values_of(actions["path"])), values_of(actions["size_bytes"]), strict=True))
+
+
+def vector_file(descriptor: Mapping[str, Any] | None) -> str | None:
+    """The path, within its table, of the file with a deletion vector; None without one, or if it is in the log or in
+    another place.
+
+    Delta's protocol writes its name as a UUID in Z85, ZeroMQ's base 85; Python uses another alphabet.
+    """
+    if not descriptor or descriptor["storageType"] != "u":
+        return None
+    folder, name = descriptor["pathOrInlineDv"][:-_UUID], descriptor["pathOrInlineDv"][-_UUID:]
+    found = UUID(bytes=base64.b85decode(name.translate(str.maketrans(_Z85, _PYTHONS))))
+    return f"{folder}/deletion_vector_{found}.bin" if folder else f"deletion_vector_{found}.bin"

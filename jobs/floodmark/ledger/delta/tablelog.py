@@ -16,21 +16,50 @@ from floodmark.core.text.tablenames import about_table
 from floodmark.errors import HistoryGone
 from floodmark.ledger.comparing import Committed
 from floodmark.ledger.delta.datafiles import commit_metadata, file_rows, root_of
+from floodmark.ledger.delta.storelogs import StoredLog, ahead
 from floodmark.ledger.delta.tables import (
     NEWEST,
+    actions_in,
     delta_errors,
     entry_actions,
     local_entry,
     logged_between,
     metadata_of,
+    missing_files,
     newest_version,
     open_table,
     stored_entry_us,
-    there_actions,
     there_bytes,
 )
 
+Actions = list[dict[str, Any]]  # of a log entry
 _MOVES = ("add", "remove")
+
+
+def entries(address: str, versions: Sequence[int]) -> Iterator[tuple[int, Actions | None]]:
+    """Log entries in this order, each with its version; None in place of one that is gone.
+
+    Raises RunFailed for an entry that an upkeep has yet to put back.
+    """
+    store = StoredLog(address, versions)
+
+    def ask(version: int) -> tuple[int, bytes | None]:
+        try:
+            return version, there_bytes(address, version, store)
+        except FileNotFoundError:
+            return version, None
+
+    local = local_entry(address, 0).parent.is_dir()
+    for version, data in map(ask, versions) if local else ahead(ask, versions):
+        yield version, None if data is None else actions_in(data, address, version)
+
+
+def logged(address: str, versions: Sequence[int]) -> Iterator[tuple[int, Actions]]:
+    """The same. Raises HistoryGone for an entry that is gone."""
+    for version, actions in entries(address, versions):
+        if actions is None:
+            raise missing_files(address, version, "its log entry")
+        yield version, actions
 
 
 def recorded_version(address: str, app: str) -> int | None:
@@ -123,8 +152,8 @@ def written_for(address: str, ledger: str) -> bool:
 
 def rows_now(address: str, commit: int) -> Presence:
     """Whether the rows that commit `commit` added are still in the table. Raises HistoryGone without log entries."""
-    later = range(commit + 1, newest_version(address) + 1)
-    return presence(_moves(address, commit), (_moves(address, version) for version in later))
+    later = logged(address, range(commit + 1, newest_version(address) + 1))
+    return presence(_moves(address, commit), (moves_of(version, actions) for version, actions in later))
 
 
 def _moves(address: str, version: int) -> Moves:
@@ -161,16 +190,14 @@ class DataCommit:
 
 def data_commits(address: str, first: int, last: int) -> Iterator[DataCommit]:
     """The commits in [first, last] that change data. A version without its log entry counts, because it may."""
-    for version in range(first, last + 1):
-        found = _data_changes(address, version)
+    for version, actions in entries(address, range(first, last + 1)):
+        found = _data_changes(version, actions)
         if found.adds or found.removes:
             yield found
 
 
-def _data_changes(address: str, version: int) -> DataCommit:
-    try:
-        actions = there_actions(address, version)
-    except FileNotFoundError:
+def _data_changes(version: int, actions: Actions | None) -> DataCommit:
+    if actions is None:
         return DataCommit(version, 1, 0, True, None)
     added = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
     removes = any(action.get("remove", {}).get("dataChange") for action in actions)
@@ -194,12 +221,13 @@ class Moved:
     written_us: int
 
 
-def moved(address: str, version: int) -> Moved | None:
-    """The files that a commit moved, whether rows changed or not; None if its log entry is gone."""
-    try:
-        actions = there_actions(address, version)
-    except FileNotFoundError:
-        return None
+def moved(address: str, first: int, last: int) -> dict[int, Moved | None]:
+    """The files that the commits in [first, last] moved, whether rows changed or not; None if the log entry is gone."""
+    found = entries(address, range(first, last + 1))
+    return {version: None if actions is None else _moved(address, version, actions) for version, actions in found}
+
+
+def _moved(address: str, version: int, actions: Actions) -> Moved:
     removes = [action["remove"] for action in actions if "remove" in action]
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     return Moved(

@@ -25,6 +25,7 @@ from floodmark.ledger.delta.damage import (
 )
 from floodmark.ledger.delta.hadoopsums import sums_of
 from floodmark.ledger.delta.storefaults import cannot_take, gone, in_one_line, make_room, of_store
+from floodmark.ledger.delta.storelogs import StoredLog
 
 NEWEST = 10  # commits among which a rule's last one is
 # A checkpoint of a small log costs Spark two seconds, more than its epoch; Delta's default is 10.
@@ -293,33 +294,23 @@ def local_entry(address: str, version: int) -> Path:
     return Path(address) / "_delta_log" / f"{version:020}.json"
 
 
-def entry_bytes(address: str, version: int) -> bytes:
+def entry_bytes(address: str, version: int, store: StoredLog | None = None) -> bytes:
     """One log entry. Raises FileNotFoundError if it is gone, and RunFailed if the disk or the store fails."""
     local = local_entry(address, version)
     try:
-        return local.read_bytes() if local.parent.is_dir() else _stored_entry(address, version)
+        return local.read_bytes() if local.parent.is_dir() else (store or StoredLog(address, [version])).entry(version)
     except FileNotFoundError:
         raise
     except OSError as fault:
         raise not_now(address, str(fault)) from fault
 
 
-def _stored_entry(address: str, version: int) -> bytes:
-    from deltalake.fs import DeltaStorageHandler  # imports pyarrow, which a run with nothing to do can avoid
-
-    return bytes(DeltaStorageHandler(address).open_input_file(f"_delta_log/{version:020}.json").read())
-
-
 def stored_entry_us(address: str, version: int) -> int | None:
     """When a log entry was written into a store; None if it is not there. Raises RunFailed if the store fails."""
-    from deltalake.fs import DeltaStorageHandler
-
     try:
-        (found,) = DeltaStorageHandler(address).get_file_info([f"_delta_log/{version:020}.json"])
+        return StoredLog(address, [version]).written_us(version)
     except OSError as down:
         raise not_now(address, str(down)) from down
-    written: int | None = found.mtime_ns
-    return None if written is None else written // 1000
 
 
 def not_now(address: str, said: str) -> RunFailed:
@@ -344,28 +335,28 @@ def check_gone(address: str, fault: Exception) -> None:
 
 def entry_actions(address: str, version: int) -> list[dict[str, Any]]:
     """The actions of one log entry of the table."""
-    return _actions_in(entry_bytes(address, version), address, version)
+    return actions_in(entry_bytes(address, version), address, version)
 
 
 def there_actions(address: str, version: int) -> list[dict[str, Any]]:
     """As `entry_actions`. Raises RunFailed for an entry that an upkeep has yet to put back (`joining`)."""
-    return _actions_in(there_bytes(address, version), address, version)
+    return actions_in(there_bytes(address, version), address, version)
 
 
-def _actions_in(data: bytes, address: str, version: int) -> list[dict[str, Any]]:
+def actions_in(data: bytes, address: str, version: int) -> list[dict[str, Any]]:
     try:
         return actions_of(data)
     except ValueError as fault:
         raise TableBroken(about_table(address, f"log entry {version} is truncated or was changed: {fault}")) from fault
 
 
-def there_bytes(address: str, version: int) -> bytes:
+def there_bytes(address: str, version: int, store: StoredLog | None = None) -> bytes:
     """As `entry_bytes`. Raises RunFailed for an entry that an upkeep has yet to put back."""
     try:
-        return entry_bytes(address, version)
+        return entry_bytes(address, version, store)
     except FileNotFoundError:
         if local_entry(address, version).name not in _held_back(address):
-            return entry_bytes(address, version)  # it may have come back meanwhile
+            return entry_bytes(address, version, store)  # it may have come back meanwhile
     raise _comes_back(address, f"log entry {version} is")
 
 
