@@ -125,6 +125,71 @@ def test_versions_are_read_back_to_the_event_times_if_rows_meet_them_by_these(ta
         read(BASE * 1000 - 1)
 
 
+def _history(table: Path) -> LookupTable:
+    return LookupTable("cities", Lookup(kind="delta", address=str(table), history=True))
+
+
+def _keeping_its_time(entry: Path, text: str) -> None:
+    stamp = entry.stat().st_mtime_ns
+    entry.write_text(text)
+    os.utime(entry, ns=(stamp, stamp))
+
+
+def test_entries_older_than_the_versions_that_rows_meet_are_not_read(table: Path) -> None:
+    """They are here no log entries at all, and a read of all of them is refused."""
+    DeltaTable(table).create_checkpoint()
+    for version in range(4):
+        _keeping_its_time(_entry(table, version), "x")
+    since = (BASE + 21) * 1000
+    assert [one.version for one in _history(table).versions_since(5, since)] == [4, 5]
+    with pytest.raises(TableBroken, match="log entry 3"):
+        _history(table).versions_since(5, None)
+
+
+@pytest.mark.parametrize("own", [None, 0, 3])
+@pytest.mark.parametrize("idle", [(), (3,), (1, 2), (5,), (4, 5), (1, 2, 3, 4, 5)])
+def test_versions_since_a_moment_are_those_of_all_that_were_valid_then(
+    table: Path, idle: tuple[int, ...], own: int | None
+) -> None:
+    """idle: versions with the rows of the one before; own: the first with an in-commit timestamp."""
+    for version in idle:
+        text = _entry(table, version).read_text()
+        _keeping_its_time(_entry(table, version), text.replace('"dataChange":true', '"dataChange":false'))
+    if own is not None:
+        _stamped(table, own)
+    lookup = _history(table)
+    whole = lookup.versions_since(5, None)
+    assert [one.version for one in whole] == [version for version in range(6) if version not in idle]
+    for since in [at * 1000 + off for at in range(BASE, BASE + 30) for off in (-1, 0, 1)][1:]:
+        assert lookup.versions_since(5, since) == [one for one in whole if one.end >= since]
+
+
+def _stamped(table: Path, since: int) -> None:
+    """Give the versions from `since` on in-commit timestamps; the times of their files say something else."""
+    _enable_in_commit(
+        table,
+        **{
+            "delta.inCommitTimestampEnablementVersion": str(since),
+            "delta.inCommitTimestampEnablementTimestamp": str(BASE + since // 2 * 10 + since % 2),
+        },
+    )
+    for version in range(since, 6):
+        _restate(table, version, BASE - 1000, inCommitTimestamp=BASE + version // 2 * 10 + version % 2)
+
+
+def test_entries_that_were_copied_matter_only_where_a_needed_time_depends_on_them(table: Path) -> None:
+    """Put back without their times, they are as young as others, or younger: these seem to be later then, too."""
+    since, copied = (BASE + 12) * 1000, BASE - 4_000_000
+    for version in range(2):
+        _restate(table, version, BASE + version, timestamp=copied)
+    assert [one.version for one in _history(table).versions_since(5, since)] == [3, 4, 5]
+    with pytest.raises(HistoryGone, match="log entry 0 says"):
+        _history(table).versions_since(5, None)
+    _restate(table, 1, BASE + 11, timestamp=copied)
+    with pytest.raises(HistoryGone, match="log entry 1 says"):
+        _history(table).versions_since(5, (BASE + 13) * 1000)
+
+
 def test_rows_are_asked_for_their_first_moment_only_where_the_log_is_cut_off(table: Path) -> None:
     lookup = LookupTable("cities", Lookup(kind="delta", address=str(table), history=True))
     begins, asked = [(BASE + after) * 1000 for after in (0, 1, 10, 11, 20, 21)], list[bool]()

@@ -16,7 +16,7 @@ from floodmark.core.text.addresses import location
 from floodmark.core.text.tablenames import about
 from floodmark.errors import HistoryGone, Refused, WrongColumn
 from floodmark.ledger.delta import tablelog, tables
-from floodmark.ledger.delta.committimes import commit_times
+from floodmark.ledger.delta.committimes import changes_since
 from floodmark.ledger.delta.datafiles import file_faults
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class LookupTable:
         """
         since = since if since is None else min(since, FOR_EVER)  # Spark knows later times
         since = since if not undated or since == NO_ROWS else None
-        begins = self._begins(newest)
+        begins = self._begins(newest, since)
         ends = [later for _, later in list(begins.items())[1:]]
         found = [
             VersionSpan(version, begin, end)
@@ -134,14 +134,13 @@ class LookupTable:
             )
         return found
 
-    def _begins(self, newest: int) -> dict[int, int]:
-        """When each version with other rows than the one before was committed, in microseconds."""
-        times = {v: time for v, time in commit_times(self.table(), self.address).items() if v <= newest}
+    def _begins(self, newest: int, since: int | None) -> dict[int, int]:
+        """When each version with other rows than the one before was committed, in microseconds; those before the
+        newest one that is older than `since` do not matter."""
+        times = changes_since(self.table(), self.address, newest, since)
         if not times:
             raise self._gone(f"the table's log has no entries left up to version {newest}")
-        oldest = min(times)
-        changing = {commit.version for commit in tablelog.data_commits(self.address, oldest + 1, newest)}
-        return {version: time * 1000 for version, time in times.items() if version == oldest or version in changing}
+        return {version: time * 1000 for version, time in times.items()}
 
     def _check_reach(self, oldest: int, begin: int, since: int | None, undated: str) -> None:
         if oldest == 0 or (since is not None and since >= begin):

@@ -7,7 +7,7 @@ newest. So every version before such an entry gets the number, and the time, of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from floodmark.core.committimes import committed, copied, in_commit_from
 from floodmark.core.text.tablenames import about_table
 from floodmark.errors import HistoryGone, TableBroken
 from floodmark.ledger.delta import tablelog
+from floodmark.ledger.delta.tables import not_now
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -30,11 +31,56 @@ def commit_times(table: DeltaTable, address: str) -> dict[int, int]:
     newest = table.version()
     files = {version: time for version, time in _files(address) if version <= newest}
     since = in_commit_from({name: value or "" for name, value in table.metadata().configuration.items()})
-    infos = {version: tablelog.commit_info(address, version) for version in files}
+    infos = {version: tablelog.info_in(one) for version, one in tablelog.logged(address, sorted(files))}
     own = {version: _own(address, version, infos[version]) for version in files if since and version >= since[0]}
     said = {v: int(at) for v, info in infos.items() if v not in own and (at := info.get("timestamp")) is not None}
     _refuse_copies(address, copied(files, said))
     return committed(files, own, since)
+
+
+def changes_since(table: DeltaTable, address: str, newest: int, since_us: int | None) -> dict[int, int]:
+    """Version -> the same, of versions with other rows than the one before, up to `newest`: back to the first one that
+    was committed before `since_us` (None: to the oldest in the log). Oldest first; empty without any entry.
+
+    Only their entries are read, from the newest on. Raises as `commit_times`, for what affects these times; RunFailed
+    if the log changes meanwhile.
+    """
+    files = {version: time for version, time in _files(address) if version <= newest}
+    oldest = min(files, default=newest + 1)
+    since = in_commit_from({name: value or "" for name, value in table.metadata().configuration.items()})
+    older = {version: time for version, time in files.items() if since is None or version < since[0]}
+    times, found, infos = committed(older, {}, since), dict[int, int](), dict[int, dict[str, Any]]()
+    for version, actions in tablelog.entries(address, range(newest, oldest - 1, -1)):
+        if (actions is None) == (version in files):
+            raise not_now(address, f"log entry {version} came or went while the log was read")
+        if actions is None:
+            continue
+        infos[version] = tablelog.info_in(actions)
+        if version == oldest or tablelog.changes_data(actions):
+            found[version] = times[version] if version in times else _own(address, version, infos[version])
+            if since_us is not None and found[version] * 1000 < since_us:
+                break
+    _check_copied(address, older, infos)
+    return dict(reversed(found.items()))
+
+
+def _check_copied(address: str, files: Mapping[int, int], infos: Mapping[int, dict[str, Any]]) -> None:
+    """Raise HistoryGone if the times of the entries that were read (`infos`) come from a copy. files: those whose time
+    is that of their file."""
+    read = {version: info for version, info in infos.items() if version in files}
+    moves = _moves(files, min(read)) if read else None
+    if moves is not None:
+        read[moves] = tablelog.commit_info(address, moves)
+    said = {version: int(at) for version, info in read.items() if (at := info.get("timestamp")) is not None}
+    _refuse_copies(address, copied(files, said))
+
+
+def _moves(files: Mapping[int, int], version: int) -> int | None:
+    """The earlier version whose file is so young that it moves this one's time; None if there is none."""
+    times = committed(files, {}, None)
+    if times[version] == files[version]:
+        return None
+    return max(one for one in files if one < version and times[one] == files[one])
 
 
 def _own(address: str, version: int, info: dict[str, Any]) -> int:

@@ -132,9 +132,12 @@ def commit_infos(address: str) -> Iterator[dict[str, Any]]:
 
 def commit_info(address: str, version: int) -> dict[str, Any]:
     """The metadata of a commit, empty if its writer left it out. Raises FileNotFoundError if it is gone."""
-    found: Iterator[dict[str, Any]] = (
-        one["commitInfo"] for one in entry_actions(address, version) if "commitInfo" in one
-    )
+    return info_in(entry_actions(address, version))
+
+
+def info_in(actions: Actions) -> dict[str, Any]:
+    """The same, from a log entry."""
+    found: Iterator[dict[str, Any]] = (one["commitInfo"] for one in actions if "commitInfo" in one)
     return next(found, {})
 
 
@@ -196,6 +199,11 @@ def data_commits(address: str, first: int, last: int) -> Iterator[DataCommit]:
             yield found
 
 
+def changes_data(actions: Actions) -> bool:
+    """Whether a log entry is that of a commit that changes data."""
+    return any(action.get(kind, {}).get("dataChange") for action in actions for kind in _MOVES)
+
+
 def _data_changes(version: int, actions: Actions | None) -> DataCommit:
     if actions is None:
         return DataCommit(version, 1, 0, True, None)
@@ -229,7 +237,7 @@ def moved(address: str, first: int, last: int) -> dict[int, Moved | None]:
 
 def _moved(address: str, version: int, actions: Actions) -> Moved:
     removes = [action["remove"] for action in actions if "remove" in action]
-    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    info = info_in(actions)
     return Moved(
         frozenset(action["add"]["path"] for action in actions if "add" in action),
         {remove["path"]: int(remove.get("deletionTimestamp", 0)) * 1000 for remove in removes},
