@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
+from support.byhand import begun
+from support.flow import Flow, event
 
+from floodmark.connectors.backlog import pacing
+from floodmark.connectors.ports.registry import sources
 from floodmark.core.lifecycle.pacing import PROBE, limit, rate, wanted
 from floodmark.core.protocol.records.rows import Commit, Counts, Row
+from floodmark.errors import TableBroken
+from floodmark.ledger.delta.datafiles import size_of
+from floodmark.ledger.delta.tables import local_entry
 
 
 def committed(read: int, seconds: float, epoch: int = 1, generation: int = 1) -> Row:
@@ -43,3 +52,24 @@ def test_before_anything_was_measured_a_first_epoch_is_small() -> None:
 )
 def test_what_short_streams_leave_the_others_get(waiting: list[int], total: int, most: int) -> None:
     assert limit(waiting, total) == most
+
+
+def test_unread_commits_beyond_the_next_epoch_are_not_read_to_size_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third one is here no log entry at all, and a read of all of them is refused."""
+    flow = Flow(tmp_path, settings={"epoch": {"max_seconds": 60}})
+    ledger = begun(flow)
+    for second in (2, 3, 4):
+        flow.arrive([event(second)])
+    table, (source,) = DeltaTable(flow.source), sources(flow.rule(), flow.place).values()
+    line, whole = ledger.begun.entry.offsets[0], size_of(table)
+    assert pacing.paced(flow.rule(), flow.place, ledger).max_bytes == source.waiting(line) <= whole
+    table.create_checkpoint()
+    local_entry(flow.source, table.version()).write_text("x")
+    monkeypatch.setattr("floodmark.core.lifecycle.pacing.PROBE", 1)
+    monkeypatch.setattr(pacing, "PROBE", 1)
+    assert pacing.paced(flow.rule(), flow.place, ledger).max_bytes == 1
+    assert 0 < source.waiting(line, 1) < whole
+    with pytest.raises(TableBroken, match="log entry"):
+        source.waiting(line)

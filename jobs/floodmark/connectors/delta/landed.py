@@ -208,10 +208,10 @@ class Landed(DeltaSource):
     def release(self, read: str | None = None) -> None:
         self.inner.release(_landed_up_to(self))
 
-    def waiting(self, line: str | None) -> int:
+    def waiting(self, line: str | None, enough: int | None = None) -> int:
         if self.landing() is None:
-            return self.inner.waiting(None)
-        return super().waiting(line) + self.inner.waiting(self.newest().end)
+            return self.inner.waiting(None, enough)
+        return super().waiting(line, enough) + self.inner.waiting(self.newest().end, enough)
 
     def bytes_a_row(self) -> float | None:
         return self.inner.bytes_a_row() if self.landing() is None else super().bytes_a_row()

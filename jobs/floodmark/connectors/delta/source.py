@@ -165,13 +165,13 @@ class DeltaSource(Planned):
     def _gone(self, problem: str) -> HistoryGone:
         return HistoryGone(about(f"stream {self.name}", self.address, problem))
 
-    def waiting(self, line: str | None) -> int:
+    def waiting(self, line: str | None, enough: int | None = None) -> int:
         """Bytes of the files beyond the offset `line` (None: of all files); a partly read version counts in full."""
         table, at = self.table(), None if line is None else DeltaOffset.parse(line)
         if at is None:
             return datafiles.size_of(table)
-        size = sum(commit.size for commit in self._fresh(at, table.version()))
-        return size + (datafiles.size_of(self._as_of(at.version)) if at.snapshot else 0)
+        whole = datafiles.size_of(self._as_of(at.version)) if at.snapshot else 0
+        return _size(whole, self._fresh(at, table.version()), enough)
 
     def bytes_a_row(self) -> float | None:
         """Bytes a row in the newest version, by its statistics; None if these are missing."""
@@ -295,6 +295,13 @@ class DeltaSource(Planned):
 
     def whole(self, spark: SparkSession) -> DataFrame:
         return spark.read.format("delta").load(self.address)
+
+
+def _size(whole: int, commits: Iterator[tablelog.DataCommit], enough: int | None) -> int:
+    """`whole`, and the bytes of commits until it is `enough`: to know one more is to read its log entry."""
+    while (enough is None or whole < enough) and (commit := next(commits, None)) is not None:
+        whole += commit.size
+    return whole
 
 
 def _forgotten(name: str, address: str, version: int, info: str) -> HistoryGone:

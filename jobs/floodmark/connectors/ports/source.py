@@ -173,8 +173,8 @@ class Source(Protocol):
         """Whether input from the offset on is in no order of time, so that the watermark waits."""
         return False
 
-    def waiting(self, since: str | None) -> int:
-        """Bytes beyond `since` (None: of all present data); 0 if unknown."""
+    def waiting(self, since: str | None, enough: int | None = None) -> int:
+        """Bytes beyond `since` (None: of all present data); 0 if unknown. enough: from so many on, any such number."""
         return 0
 
     def bytes_a_row(self) -> float | None:

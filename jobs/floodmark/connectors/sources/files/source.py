@@ -204,7 +204,7 @@ class FilesSource(Stepped):
     def _unmarked(self, since: str) -> list[File]:
         return unmarked(self._listing.waiting, self._read(Offset.parse(since)))
 
-    def waiting(self, since: str | None) -> int:
+    def waiting(self, since: str | None, enough: int | None = None) -> int:
         read = () if since is None else self._read(Offset.parse(since))
         return sum(one.size for one in self._unread(read))
 

@@ -132,7 +132,7 @@ class KafkaSource(Stepped):
         found = without_ids(at)
         return (f"stream {self.name}: {_no_ids(found)}",) if found else ()
 
-    def waiting(self, since: str | None) -> int:
+    def waiting(self, since: str | None, enough: int | None = None) -> int:
         now = self._now()
         read = KafkaOffset(now.cluster) if since is None else KafkaOffset.parse(since)
         return BYTES * _size(ranges(read, now))

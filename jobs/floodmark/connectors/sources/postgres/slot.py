@@ -171,7 +171,7 @@ class SlotSource(TableSource, Stepped):
         text = f"{size:,} bytes of log, the first change {waited:,} s old"
         return Backlog(size, "bytes", text, {"bytes": size, "seconds": waited})
 
-    def waiting(self, since: str | None) -> int:
+    def waiting(self, since: str | None, enough: int | None = None) -> int:
         with self._asking() as (asked, of):
             read = None if since is None else SlotOffset.parse(since)
             return of.size if read is None or read.lsn == 0 else max(0, slots.now(asked) - read.lsn)

@@ -229,7 +229,7 @@ class SnapshotsSource(TableSource, Stepped):
         facts = {"rows": count[0], "behind_open_transactions": waits[0], "deleted": now.deleted}
         return Backlog(int(count[0]), "rows", text, facts)
 
-    def waiting(self, since: str | None) -> int:
+    def waiting(self, since: str | None, enough: int | None = None) -> int:
         with self._asking() as (_, of):
             return of.size
 
