@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
@@ -29,7 +29,8 @@ from floodmark.ledger.delta.keybounds import CUT, PREFIX, SUNDIALS, Bound, may_h
 from floodmark.spark.fold import state
 from floodmark.spark.fold.fold import Moment
 from floodmark.spark.fold.liverows import comparable
-from floodmark.spark.rule.epochs.compaction import _dead, _rows
+from floodmark.spark.rule.epochs.compaction import _dead, _is_due, _rows
+from floodmark.spark.write.appending import files_for
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000
@@ -163,6 +164,49 @@ def test_when_state_is_rewritten() -> None:
     assert cleanup.is_rewrite_due(1, 2 * WORTH_ROWS, WORTH_ROWS)
     assert not cleanup.is_rewrite_due(1, 2 * WORTH_ROWS + 1, WORTH_ROWS)
     assert not cleanup.is_rewrite_due(1, WORTH_ROWS, WORTH_ROWS - 1)
+
+
+def test_state_whose_live_rows_fill_many_files_is_not_rewritten_by_each_epoch() -> None:
+    left = files_for(20_000_000)
+    assert left > MAX_FILES
+    assert not cleanup.is_rewrite_due(left, 20_000_000, 0, left)
+    assert not cleanup.is_rewrite_due(left + MAX_FILES - 2, 20_000_000, 0, left)
+    assert cleanup.is_rewrite_due(left + MAX_FILES - 1, 20_000_000, 0, left)
+    assert cleanup.is_rewrite_due(left, 2 * WORTH_ROWS, WORTH_ROWS, left), "dead rows count as before"
+    assert cleanup.is_rewrite_due(MAX_FILES, 1, 0, 1) and cleanup.is_rewrite_due(MAX_FILES, 1, 0, 0)
+
+
+def rewritten(address: Path, files: int) -> DeltaTable:
+    """A state table that was rewritten by a watermark to so many files, each with a row."""
+    rows = pa.table({"p": list(range(files)), "n": [1] * files})
+    metadata = {"userMetadata": json.dumps(datafiles.holding_from(5, 5))}
+    write_deltalake(address, rows, mode="overwrite", partition_by=["p"], commit_properties=CommitProperties(metadata))
+    return DeltaTable(address)
+
+
+def test_files_that_the_newest_rewrite_left_count_as_one(tmp_path: Path) -> None:
+    rewritten(tmp_path, 2)
+    table = rewritten(tmp_path, MAX_FILES + 3)
+    assert datafiles.left_by_rewrite(table) == MAX_FILES + 3
+    assert not _is_due(table, MAX_FILES + 3, MAX_FILES + 3, 0)
+    for n in range(MAX_FILES):
+        table = DeltaTable(tmp_path)
+        assert _is_due(table, len(table.file_uris()), 1, 0) == (n == MAX_FILES - 1)
+        write_deltalake(tmp_path, pa.table({"p": [n], "n": [1]}), mode="append")
+
+
+def test_a_rewrite_too_far_back_or_without_its_entry_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rewritten(tmp_path, 3)
+    for _ in range(2):
+        write_deltalake(tmp_path, pa.table({"p": [1], "n": [1]}), mode="append")
+    table = DeltaTable(tmp_path)
+    monkeypatch.setattr(datafiles, "LOOKED_BACK", 3)
+    assert datafiles.left_by_rewrite(table) == 3
+    monkeypatch.setattr(datafiles, "LOOKED_BACK", 2)
+    assert datafiles.left_by_rewrite(table) == 0
+    monkeypatch.undo()
+    (tmp_path / "_delta_log" / f"{1:020}.json").unlink()
+    assert datafiles.left_by_rewrite(table) == 0
 
 
 class Rows:

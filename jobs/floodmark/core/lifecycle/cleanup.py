@@ -136,9 +136,13 @@ def awaited(head: Head, recorded: Mapping[str, int | None]) -> dict[str, str]:
     }
 
 
-def is_rewrite_due(files: int, rows: int, dead: int) -> bool:
-    """Whether to rewrite a state table. `rows`: in its files; `dead`: of them, those no longer needed, at least."""
-    return files >= MAX_FILES or (dead >= WORTH_ROWS and 2 * dead >= rows)
+def is_rewrite_due(files: int, rows: int, dead: int, left: int = 0) -> bool:
+    """Whether to rewrite a state table. `rows`: in its files; `dead`: of them, those no longer needed, at least.
+
+    left: how many files the newest rewrite left. Many live rows fill many files, which another rewrite cannot lessen:
+    only files that came since then count against the limit.
+    """
+    return files >= MAX_FILES + max(left - 1, 0) or (dead >= WORTH_ROWS and 2 * dead >= rows)
 
 
 class ForgetStep(Enum):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HOLDS_FROM, _AFTER = "holds_from", "after"
+LOOKED_BACK = 100  # commits in which the newest rewrite of state is looked for: some 5 ms
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _PYTHONS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
@@ -216,6 +217,18 @@ def rewritten_after(address: str, since: int, newest: int) -> int:
     versions = range(since + 1, newest + 1)
     there = [version for version in versions if (Path(address) / "_delta_log" / f"{version:020}.json").exists()]
     return max((commit_metadata(entry_actions(address, version)).get(_AFTER, 0) for version in there), default=0)
+
+
+def left_by_rewrite(table: DeltaTable) -> int:
+    """How many files the newest rewrite by a watermark left in a state table; 0: none among the newest commits."""
+    address, newest = root_of(table).removeprefix("file://"), table.version()
+    for version in range(newest, max(-1, newest - LOOKED_BACK), -1):
+        if not (Path(address) / "_delta_log" / f"{version:020}.json").exists():
+            break
+        actions = entry_actions(address, version)
+        if _AFTER in commit_metadata(actions):
+            return sum("add" in action for action in actions)
+    return 0
 
 
 def commit_metadata(actions: list[dict[str, Any]]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.core.lifecycle.cleanup import is_rewrite_due
@@ -26,13 +27,18 @@ def compact(session: SparkSession, rule: str, fold: Fold, sites: Mapping[str, Si
         files = datafiles.files_of(table, fold.time_of(name)) if table else []
         dead = _dead(files, fold.needed_from(head.watermark))
         rows = _rows(files)
-        if is_rewrite_due(len(files), rows, dead):
+        if table is not None and _is_due(table, len(files), rows, dead):
             reach(rule, "compact.before", head.epoch)
             rewrite = StateRewrite(session, site, head.epoch)  # before the rows are read
             live = fold.live(name, _committed(session, fold, sites, head), head.watermark)
             rewrite.finish(live.coalesce(files_for(rows - dead)), head.epoch, head.epoch)
             session.sql(f"VACUUM {table_at(site.address)}")
             reach(rule, "compact.after", head.epoch)
+
+
+def _is_due(table: DeltaTable, files: int, rows: int, dead: int) -> bool:
+    """Whether a rewrite is due. The log is read only for a table of many files: few tables have these."""
+    return is_rewrite_due(files, rows, dead) and is_rewrite_due(files, rows, dead, datafiles.left_by_rewrite(table))
 
 
 def _committed(session: SparkSession, fold: Fold, sites: Mapping[str, Site], head: Head) -> dict[str, DataFrame]:
