@@ -34,7 +34,7 @@ from floodmark.ledger.delta.syncing import sync_commit
 from floodmark.ledger.forgetting import OwnTable, purge, remove_needless
 from floodmark.ledger.landings import OUTBOX, Cut, LandedTable, app_of, cut
 from floodmark.spark.read.digesting import Digesting
-from floodmark.spark.session.jvm import jvm_class
+from floodmark.spark.session.jvm import added_files, jvm_class
 from floodmark.spark.write.appending import Appending, files_for
 from floodmark.spark.write.replacing import ReplacingAll
 
@@ -197,6 +197,6 @@ class _Without(Appending):
 
     def write_without(self, added: Added, where: str) -> list[Added]:
         """Write the rows of a file that do not match to another, if there are any."""
-        rows = self._table([self._delta("actions.Action").fromJson(json.dumps({"add": added}))])
+        rows = self._table_of(added_files(self._session, [added]))
         self.write(rows.where(f"NOT coalesce(({where}\n), false)").coalesce(1))
         return [action["add"] for action in self._actions() if self.digest.rows]

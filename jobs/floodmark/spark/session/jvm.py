@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from py4j.java_gateway import JavaClass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
+
+ADDED = "org.apache.spark.sql.delta.actions.AddFile"
 
 
 def jvm_class(session: SparkSession, name: str) -> Any:
@@ -16,6 +20,22 @@ def jvm_class(session: SparkSession, name: str) -> Any:
     """
     jvm: Any = session._jvm
     return JavaClass(name, jvm._gateway_client)
+
+
+def as_log(session: SparkSession, actions: Any) -> Any:
+    """What a log would say of actions of Delta's, in one call for all of them: a call each adds up to seconds."""
+    return json.loads(_delta_json(session).writeValueAsString(actions))
+
+
+def added_files(session: SparkSession, files: Iterable[Mapping[str, Any]]) -> Any:
+    """The other way round, for files that a log adds: a list of the JVM."""
+    mapper = _delta_json(session)
+    kind = mapper.getTypeFactory().constructFromCanonical(f"java.util.ArrayList<{ADDED}>")
+    return mapper.readValue(json.dumps(list(files)), kind)
+
+
+def _delta_json(session: SparkSession) -> Any:
+    return jvm_class(session, "org.apache.spark.sql.delta.util.JsonUtils").mapper()
 
 
 def without_rows(session: SparkSession, schema: StructType) -> DataFrame:

@@ -29,7 +29,7 @@ from floodmark.ledger.delta import datafiles, tablelog
 from floodmark.ledger.delta.syncing import is_enabled, sync_files
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.typechanges import wrong_types
-from floodmark.spark.session.jvm import jvm_class, materialised
+from floodmark.spark.session.jvm import added_files, jvm_class, materialised
 from floodmark.spark.session.session import in_utc
 from floodmark.spark.write.layouts import refuse_padded
 
@@ -127,10 +127,10 @@ class Appending:
 
         Raises HistoryGone if a file, or the commit's log entry, no longer exists.
         """
-        files = [self._delta("actions.Action").fromJson(line) for line in datafiles.added_files(self._address, commit)]
+        files = datafiles.added_files(self._address, commit)
         if not files:
             return Digest()
-        rows = self._table(files)
+        rows = self._table_of(added_files(self._session, (json.loads(line)["add"] for line in files)))
         return self._digesting(rows).of(rows)
 
     def expected_effect(self) -> Effect:
@@ -149,11 +149,11 @@ class Appending:
     def _digesting(self, frame: DataFrame) -> Digesting:
         return Digesting(frame.schema, self._exact)
 
-    def _table(self, files: Sequence[Any]) -> DataFrame:
-        """The rows of some of the table's files, as the transaction sees them."""
+    def _table_of(self, files: Any) -> DataFrame:
+        """The rows of some of the table's files, a list of the JVM, as the transaction sees them."""
         refuse_padded(self._address, self._schema())
         none = self._class("scala.Option").empty()
-        frame = self._txn.deltaLog().createDataFrame(self._txn.snapshot(), self._seq(*files), False, none)
+        frame = self._txn.deltaLog().createDataFrame(self._txn.snapshot(), self._seq_of(files), False, none)
         relation = frame.queryExecution().analyzed().relation()
         return DataFrame(self._session._jsparkSession.baseRelationToDataFrame(relation), self._session)
 
@@ -198,7 +198,10 @@ class Appending:
         return self._class("scala.Option").apply(value)
 
     def _seq(self, *values: Any) -> Any:
-        return self._class("org.apache.spark.api.python.PythonUtils").toSeq(list(values))
+        return self._seq_of(list(values))
+
+    def _seq_of(self, values: Any) -> Any:
+        return self._class("org.apache.spark.api.python.PythonUtils").toSeq(values)
 
     def _values(self, seq: Any) -> list[Any]:
         return [seq.apply(i) for i in range(seq.size())]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
@@ -23,7 +22,7 @@ from floodmark.spark.read.shape import instant
 from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.write.appending import files_for
 from floodmark.spark.write.merging.keyed import of_file
-from floodmark.spark.write.rewriting import Rewriting, name_of, rows_of
+from floodmark.spark.write.rewriting import LiveFile, Rewriting, name_of, rows_of
 
 FILE = "_floodmark_file"  # beside a table's columns: the file that holds a row
 
@@ -126,7 +125,7 @@ class Replacing(Rewriting):
         self.results = self._digesting(frame).of(frame)
         return self.results.rows
 
-    def _inside(self, files: Sequence[Any]) -> dict[str, int]:
+    def _inside(self, files: Sequence[LiveFile]) -> dict[str, int]:
         """How many rows of the interval each file has, by name; files without any are left out."""
         if not files:
             return {}
@@ -134,13 +133,13 @@ class Replacing(Rewriting):
         rows = self._span.of(table.withColumn(FILE, of_file(table, "file_name"))).select(F.col(FILE).alias("file"))
         return {row["file"]: row["count"] for row in rows.groupBy("file").count().collect()}
 
-    def _rewritten(self, frame: DataFrame, touched: Sequence[Any], effect: Effect) -> Effect:
+    def _rewritten(self, frame: DataFrame, touched: Sequence[LiveFile], effect: Effect) -> Effect:
         """Write the new rows, and the remaining rows of the files that lose rows; these files are removed."""
         after = frame  # in place of everything, it may lack a column: a class's state keeps one that an edit dropped
         if touched and not isinstance(self._span, Everything):
             after = self._span.others(self._table(touched)).unionByName(frame)
         written = super().write(after.coalesce(files_for(effect.inserted + sum(map(rows_of, touched)))))
-        self._files = self._files.concat(self._seq(*(file.remove() for file in touched)))
+        self._files = self._files.concat(self._removed(touched))
         return effect.with_written(written)
 
 
@@ -151,6 +150,6 @@ class ReplacingAll(Rewriting):
         """Write the new rows, and remove all existing files. Returns the number of new rows."""
         gone = self._files_within([])
         rows = super().write(frame)
-        self._files = self._files.concat(self._seq(*(file.remove() for file in gone)))
+        self._files = self._files.concat(self._removed(gone))
         self.effect = Effect(rows, inserted=rows, deleted=sum(map(rows_of, gone)))
         return rows

@@ -6,15 +6,11 @@ statistics, deletion vector and row ids. No file is written.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import Any
-
 from floodmark.core.lifecycle.abandoning import SinkState
-from floodmark.core.protocol.presence import FileId
+from floodmark.core.protocol.presence import file_id
 from floodmark.core.text.tablenames import about_named
 from floodmark.errors import HistoryGone
-from floodmark.spark.write.rewriting import Rewriting
+from floodmark.spark.write.rewriting import LiveFile, Rewriting
 
 
 class Reverting(Rewriting):
@@ -25,8 +21,8 @@ class Reverting(Rewriting):
         if seen.net.is_nothing:
             return
         self._txn.readWholeTable()
-        going = {_key(file): file for file in self._live_files()}
-        coming = {_key(file): file for file in self._before(seen.commits[0])} if seen.net.removed else {}
+        going = {file_id(file.said): file for file in self._live_files()}
+        coming = {file_id(file.said): file for file in self._before(seen.commits[0])} if seen.net.removed else {}
         lacking = [*(seen.net.added.keys() - going.keys()), *(seen.net.removed.keys() - coming.keys())]
         if lacking:
             raise HistoryGone(
@@ -36,24 +32,16 @@ class Reverting(Rewriting):
                     "in no version of the table. Restore the table's log, or start over with `floodmark reset`",
                 )
             )
-        gone = [going[key].remove() for key in sorted(seen.net.added)]
-        back = [self._added(coming[key]) for key in sorted(seen.net.removed)]
-        self._files = self._seq(*gone, *back)
+        gone = self._removed(going[key] for key in sorted(seen.net.added))
+        back = self._deltas(_added(coming[key]) for key in sorted(seen.net.removed))
+        self._files = gone.concat(self._seq_of(back))
 
-    def _before(self, commit: int) -> Iterator[Any]:
+    def _before(self, commit: int) -> list[LiveFile]:
         """The files of the table as it was before a commit."""
         none, log = self._class("scala.Option").empty(), self._txn.deltaLog()
-        found = log.getSnapshotAt(commit - 1, none, none, False).allFiles().toLocalIterator()
-        while found.hasNext():
-            yield found.next()
-
-    def _added(self, file: Any) -> Any:
-        """The log's action that adds a file with its rows."""
-        said = json.loads(file.json())
-        said["add"]["dataChange"] = True
-        return self._delta("actions.Action").fromJson(json.dumps(said))
+        return self._live(log.getSnapshotAt(commit - 1, none, none, False).allFiles().collectAsList())
 
 
-def _key(file: Any) -> FileId:
-    vector = file.getDeletionVectorUniqueId()
-    return str(file.path()), str(vector.get()) if vector.isDefined() else ""
+def _added(file: LiveFile) -> LiveFile:
+    """The file, added with its rows."""
+    return LiveFile({**file.said, "dataChange": True})

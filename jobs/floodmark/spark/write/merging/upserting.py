@@ -32,7 +32,7 @@ from floodmark.spark.write.appending import files_for
 from floodmark.spark.write.merging import keyed
 from floodmark.spark.write.merging.keyed import DELETE, INSERT, UPDATE
 from floodmark.spark.write.merging.marking import deletion_vectors
-from floodmark.spark.write.rewriting import Rewriting, name_of, rows_of
+from floodmark.spark.write.rewriting import LiveFile, Rewriting, name_of, rows_of
 
 VECTORS = "delta.enableDeletionVectors"
 MOST_SENT = 100_000  # keys that are broadcast to every task: some 10 MB
@@ -121,9 +121,11 @@ class Upserting(Rewriting):
                 found.append(Bound(column, rows.schema[f"k{i}"].dataType.simpleString(), low, high))
         return found
 
-    def _changed(self, effect: Effect, changes: DataFrame, touched: Sequence[Any], goes: Mapping[str, int]) -> Effect:
+    def _changed(
+        self, effect: Effect, changes: DataFrame, touched: Sequence[LiveFile], goes: Mapping[str, int]
+    ) -> Effect:
         """Write the new rows; files that lose rows are rewritten, or get deletion vectors for these rows."""
-        kept: dict[bool, list[Any]] = {True: [], False: []}
+        kept: dict[bool, list[LiveFile]] = {True: [], False: []}
         may_mark = self._may_mark()
         for file in touched:
             kept[may_mark and self._marks(file, goes[name_of(file)], effect.changed)].append(file)
@@ -135,20 +137,21 @@ class Upserting(Rewriting):
         """A change feed needs the removed rows, which are read only when files are rewritten."""
         return self._has_setting(VECTORS) and not self._has_setting(CHANGE_FEED)
 
-    def _marks(self, file: Any, goes: int, changed: int) -> bool:
-        return is_marked(int(file.numPhysicalRecords().get()), rows_of(file), goes, changed)
+    def _marks(self, file: LiveFile, goes: int, changed: int) -> bool:
+        return is_marked(file.rows_written or 0, rows_of(file), goes, changed)
 
-    def _marked(self, changes: DataFrame, files: Sequence[Any]) -> Iterator[Any]:
+    def _marked(self, changes: DataFrame, files: Sequence[LiveFile]) -> Iterator[Any]:
         """Write the deletion vectors by which these files lose rows; yields the actions that re-add and remove each."""
         if not files:
             return
         rows = changes.where(F.col("effect") != INSERT).where(F.col("file").isin(list(map(name_of, files))))
-        vectors = deletion_vectors(self._session, self._txn, rows, self._seq(*files))
-        for file in files:
-            moves = file.removeRows(vectors[name_of(file)], True, True)
+        marked = self._deltas(files)
+        vectors = deletion_vectors(self._session, self._txn, rows, self._seq_of(marked))
+        for file, one in zip(files, marked, strict=True):
+            moves = one.removeRows(vectors[name_of(file)], True, True)
             yield from (moves._1(), moves._2())
 
-    def _rewritten(self, effect: Effect, changes: DataFrame, touched: Sequence[Any]) -> int:
+    def _rewritten(self, effect: Effect, changes: DataFrame, touched: Sequence[LiveFile]) -> int:
         """Write the new rows, and the remaining rows of files that lose a row; these are removed. Returns how many."""
         before = self._table(touched)
         comes = changes.where(F.col("effect") != DELETE).select("row.*").select(*map(quoted, before.columns))
@@ -160,7 +163,7 @@ class Upserting(Rewriting):
             feed = keyed.feed(changes, before, effects, self._upsert)
             after = after.withColumn(keyed.CHANGE, F.lit(None).cast("string")).unionByName(feed)
         rows = super().write(after.coalesce(files_for(effect.changed + sum(map(rows_of, touched)))))
-        self._files = self._files.concat(self._seq(*(file.remove() for file in touched)))
+        self._files = self._files.concat(self._removed(touched))
         return rows
 
     def _digesting(self, frame: DataFrame) -> Digesting:
