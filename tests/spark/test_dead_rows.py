@@ -119,6 +119,20 @@ def test_by_default_the_run_stops_before_anything_is_visible(spark: SparkSession
     proven(flow)
 
 
+@pytest.mark.parametrize("where", ["v > 0", "c.city = 'Bonn' AND e.v > 0"])
+def test_a_row_is_not_dead_by_a_key_of_a_join_that_excludes_it(spark: SparkSession, place: Path, where: str) -> None:
+    cities = str(place / "lake" / "cities")
+    write_deltalake(cities, pa.table({"number": [7], "city": ["Bonn"]}))
+    sql = f"""SELECT e.k, c.city FROM events e JOIN cities c ON CAST(e.k AS INT) = c.number WHERE {where}
+      UNION ALL SELECT k, 'none' FROM events WHERE NOT v > 0"""
+    settings = {"on_error": "dead", "lookups": {"cities": {"delta": cities}}}
+    flow = Flow(place, "excluded", sql=sql, stream={"start": {"version": 0}}, settings=settings, sinks=1)
+    flow.arrive([event(0, "7"), event(1, "x", -1.0), event(2, "y"), event(3, "8")])
+    run(spark, flow)
+    assert sink(flow) == [("7", "Bonn"), ("x", "none")]
+    assert dead(flow) == {2: "ON fails: CAST(k AS INT)"}
+
+
 def picky(rows: Iterable[dict[str, Any]]) -> tuple[list[tuple[Any, ...]], list[int]]:
     """What the class Picky gives for rows in the order of their time, and the seconds of the rows that it refuses."""
     found, refused, state = [], [], dict[str, tuple[int, int]]()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from floodmark.core.sql import rowchecks
 from floodmark.core.sql.rowchecks import RowCheck, row_checks
+from floodmark.core.sql.words import spans
 
 STREAMS = {"events": "at", "other": "at"}
 
@@ -70,6 +70,78 @@ def test_of_a_join_keys_of_one_stream_are_computed_of_each_of_its_rows() -> None
     ]
 
 
+LEFT, RIGHT = "a.x = 'l' AND b.x = 'r'", "a.y > 0 AND b.y > 0"
+
+
+@pytest.mark.parametrize(
+    ("join", "of_a", "of_b"),
+    [
+        ("JOIN", ["x = 'l'", "y > 0"], ["x = 'r'", "y > 0"]),
+        ("LEFT JOIN", ["x = 'l'"], ["x = 'r'", "y > 0"]),
+        ("RIGHT JOIN", ["x = 'l'", "y > 0"], ["x = 'r'"]),
+        ("FULL JOIN", ["x = 'l'"], ["x = 'r'"]),
+        ("LEFT SEMI JOIN", ["x = 'l'", "y > 0"], ["y > 0"]),
+        ("LEFT ANTI JOIN", ["x = 'l'"], ["y > 0"]),
+    ],
+)
+def test_a_key_is_not_computed_of_rows_that_spark_leaves_out_before_the_join(
+    join: str, of_a: list[str], of_b: list[str]
+) -> None:
+    where = LEFT if "S" not in join and "ANTI" not in join else "a.x = 'l'"
+    sql = f"SELECT a.at FROM events a {join} other b ON CAST(a.k AS INT) = CAST(b.k AS INT) AND {RIGHT} WHERE {where}"
+    assert [(one.stream, list(one.guards)) for one in row_checks(sql, STREAMS, unbounded=True)] == [
+        ("events", of_a),
+        ("other", of_b),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("where", "guards"),
+    [
+        ("kind = 'x' AND a.s.n BETWEEN 1 AND 2", ["kind = 'x'", "s.n BETWEEN 1 AND 2"]),
+        ("(a.x = 1 AND (b.x = 1)) OR a.x = 2 AND a.y = 3", ["((x = 1 ) ) OR ((x = 2 ) AND (y = 3 ) )"]),
+        ("a.x = 1 OR b.x = 1", []),
+        ("CASE WHEN a.x = 1 AND b.x = 1 THEN true END AND CASE WHEN a.x = 1 OR a.y = 2 THEN true END",
+         ["CASE WHEN x = 1 OR y = 2 THEN true END"]),
+        ("a.x BETWEEN b.x AND 3 AND a.end = 1", ["end = 1"]),
+        ("NOT a.x <=> 1 AND upper(a.x) = 'b.x'", ["NOT x <=> 1", "upper(x) = 'b.x'"]),
+    ],
+    ids=["without-a-name", "or", "or-of-both", "case", "between", "not"],
+)  # fmt: skip
+def test_conditions_of_the_where_that_name_no_other_relation_guard_a_key(where: str, guards: list[str]) -> None:
+    sql = f"SELECT a.at FROM events a JOIN other b ON CAST(a.k AS INT) = b.k WHERE {where}"
+    [check] = row_checks(sql, STREAMS, unbounded=True)
+    assert [" ".join(guard.split()) for guard in check.guards] == guards
+
+
+@pytest.mark.parametrize(
+    ("where", "guards"),
+    [
+        ("b.x IS NOT NULL AND (b.x < 1 OR b.y IN (1, 2))", ["x IS NOT NULL", "((x < 1 ) ) OR ((y IN (1, 2) ) )"]),
+        ("b.x IS NULL", []),
+        ("b.x < 1 OR b.x IS NULL", []),
+        ("coalesce(b.x, 0) = 0 AND b.x <=> NULL AND (b.x = 1 OR b.y) = true AND NOT b.x", []),
+    ],
+)
+def test_a_condition_that_is_true_of_no_partner_leaves_no_row_out(where: str, guards: list[str]) -> None:
+    sql = f"SELECT a.at FROM events a LEFT JOIN other b ON a.k = CAST(b.k AS INT) WHERE {where}"
+    [check] = row_checks(sql, STREAMS, unbounded=True)
+    assert [" ".join(guard.split()) for guard in check.guards] == guards
+
+
+def test_the_conditions_of_a_later_join_guard_a_key_too() -> None:
+    sql = """SELECT a.at FROM events a JOIN other b ON CAST(a.k AS INT) = b.k
+      LEFT JOIN cities c ON c.k = b.k AND a.x = 1 JOIN lands d ON d.k = c.k AND a.x = 2"""
+    [check] = row_checks(sql, STREAMS, ["cities", "lands"], unbounded=True)
+    assert check.guards == ("x = 2",)
+
+
+def test_the_guards_that_the_stream_has_the_columns_of_limit_a_check() -> None:
+    check = RowCheck("events", "ON", "1 / n", guards=("n > 0", "m > 0"))
+    assert check.guarded({"n > 0"}) == RowCheck("events", "ON", "1 / n", "(n > 0\n)")
+    assert check.guarded(()) == RowCheck("events", "ON", "1 / n")
+
+
 def test_every_select_that_reads_a_stream_by_itself_counts_once() -> None:
     sql = """WITH one AS (SELECT at, CAST(k AS INT) AS i FROM events e WHERE e.n % 2 = 0)
       SELECT at, i + 1 AS i FROM one UNION ALL SELECT at, other.n + 1 FROM other UNION ALL SELECT at, i FROM one"""
@@ -97,7 +169,7 @@ def test_a_comma_within_a_type_does_not_end_an_item(first: str, alone: str) -> N
 
 
 def test_a_list_whose_items_the_text_does_not_show_has_no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rowchecks, "_NESTING", ())
+    monkeypatch.setattr(spans, "_NESTING", ())
     assert found("SELECT m::MAP<STRING, INT> AS m, 1 / n AS x FROM events WHERE 1 / n > 2") == [
         ("WHERE", "1 / n > 2", None)
     ]

@@ -7,41 +7,50 @@ rows are excluded: those above an aggregate or an OVER, and those over the rows 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from sqlglot import exp
 
+from floodmark.core.sql.forms.joins import side_of
 from floodmark.core.sql.tree.parse import parse
 from floodmark.core.sql.tree.shape import Select, Shape, Source, Stream, Union
 from floodmark.core.sql.words import function_names as names
 from floodmark.core.sql.words.functions import closing, is_call
-from floodmark.core.sql.words.lexis import Word, words_of
+from floodmark.core.sql.words.lexis import words_of
+from floodmark.core.sql.words.spans import Span, Spans
 
 _OF_SEVERAL = names.AGGREGATES | names.SORTABLE | names.GROUPING
 _JOINS = frozenset("join left right full inner cross semi anti natural on".split())
-_DEPTH = {"(": 1, "[": 1, ")": -1, "]": -1}
-_NESTED = {"<": 1, ">": -1, ">>": -2, ">>>": -3}  # in a type, such as MAP<STRING, ARRAY<INT>>
-_NESTING = ("array", "map", "struct")
-Span = tuple[int, int]  # start and end (exclusive), as indexes of words
+_COMPARING = frozenset(("=", "==", "<", "<=", ">", ">=", "<>", "!=", "between", "in", "like"))  # NULL for a NULL
+_NOT_OF_NULL = frozenset(("is", "case", "and", "or", "<=>"))  # may make a condition true of a NULL
 
 
 @dataclass(frozen=True)
 class RowCheck:
     """An expression over a row of `stream`.
 
-    place: the clause that contains it. only: the condition under which the query computes it.
+    place: the clause that contains it. only: the condition under which the query computes it. guards: conditions of a
+    SELECT with a JOIN, by which Spark may leave rows out before it joins them. It does so if the stream alone has their
+    columns, which the text may not show.
     """
 
     stream: str
     place: str
     sql: str
     only: str | None = None
+    guards: tuple[str, ...] = ()
 
     @property
     def tested(self) -> str:
         """SQL that raises where the query would; NULL for a row that `only` excludes."""
         return self.sql if self.only is None else f"CASE WHEN {self.only}\nTHEN {self.sql}\nEND"
+
+    def guarded(self, known: Collection[str]) -> RowCheck:
+        """The check of the rows for which those of its guards that are among `known` hold."""
+        only = _both(self.only, *(guard for guard in self.guards if guard in known))
+        return replace(self, only=only, guards=())
 
 
 def row_checks(
@@ -66,7 +75,8 @@ class _SelectChecks:
     """Finds the row checks of one SELECT."""
 
     def __init__(self, shape: Shape, select: Select):
-        self._sql, self._words, self._select = shape.sql, shape.words, select
+        self._words, self._select = shape.words, select
+        self._spans = Spans(shape.sql, shape.words)
 
     def checks(self) -> Iterator[RowCheck]:
         source = self._select.reads[0].source
@@ -77,40 +87,89 @@ class _SelectChecks:
 
     def _keys(self) -> Iterator[RowCheck]:
         """The join keys of streams: sides of the equations that ON combines with AND."""
-        streams = {read.alias: read.source.name for read in self._select.reads if isinstance(read.source, Stream)}
-        conditions = [read.join.args["on"] for read in self._select.reads if read.join and read.join.args.get("on")]
-        for span, condition in zip(self._conditions(), conditions, strict=False):
-            parts = list(condition.flatten()) if isinstance(condition, exp.And) else [condition]
-            places = list(self._conjuncts(span))
-            equations = zip(places, parts, strict=True) if len(places) == len(parts) else ()
-            for place, part in equations:
-                sides = list(self._split(place, "=", "==", "<=>"))
-                if isinstance(part, (exp.EQ, exp.NullSafeEQ)) and len(sides) == 2:
-                    for side, node in zip(sides, (part.left, part.right), strict=True):
-                        alias = {column.table.lower() for column in node.find_all(exp.Column)}
-                        name = streams.get(next(iter(alias))) if len(alias) == 1 else None
-                        if name is not None and len(self._of(side)) > 3:  # alias.column cannot raise
-                            yield RowCheck(name, "ON", self._text(side, next(iter(alias))))
+        streams = {
+            read.alias: (number, read.source.name)
+            for number, read in enumerate(self._select.reads)
+            if isinstance(read.source, Stream)
+        }
+        for number, span in self._conditions.items():
+            for side, node in self._sides(number, span):
+                alias = {column.table.lower() for column in node.find_all(exp.Column)}
+                found = streams.get(next(iter(alias))) if len(alias) == 1 else None
+                if found is not None and len(self._spans.of(side)) > 3:  # alias.column cannot raise
+                    text = self._spans.text(side, next(iter(alias)))
+                    yield RowCheck(found[1], "ON", text, guards=tuple(self._guards(found[0])))
 
-    def _conditions(self) -> Iterator[Span]:
-        """The condition after each ON."""
+    def _sides(self, number: int, span: Span) -> Iterator[tuple[Span, exp.Expr]]:
+        """The sides of the equations in the ON of the relation with this number."""
+        join = self._select.reads[number].join
+        condition = join.args["on"] if join else exp.true()
+        parts = list(condition.flatten()) if isinstance(condition, exp.And) else [condition]
+        places = self._spans.conjuncts(span)
+        for place, part in zip(places, parts, strict=True) if len(places) == len(parts) else ():
+            sides = list(self._spans.split(place, "=", "==", "<=>"))
+            if isinstance(part, (exp.EQ, exp.NullSafeEQ)) and len(sides) == 2:
+                yield from zip(sides, (part.left, part.right), strict=True)
+
+    @cached_property
+    def _conditions(self) -> Mapping[int, Span]:
+        """The condition after each ON, by the number of the relation that it joins."""
         clause = self._clause("from")
         assert clause is not None
         own = [i for i in range(*clause) if self._words[i].select == self._select.number]
         starts = [i for i in own if self._words[i].name == "on" and self._words[i].kind == "word"]
-        for start in starts:
-            ends = (i for i in own if i > start and self._words[i].name in _JOINS and not is_call(self._words, i))
-            yield start + 1, next(ends, clause[1])
+        numbers = [number for number, read in enumerate(self._select.reads) if read.join and read.join.args.get("on")]
+        ends = (
+            next((i for i in own if i > start and self._words[i].name in _JOINS and not is_call(self._words, i)), None)
+            for start in starts
+        )
+        return {
+            number: (start + 1, end or clause[1]) for number, start, end in zip(numbers, starts, ends, strict=False)
+        }
 
-    def _conjuncts(self, span: Span) -> Iterator[Span]:
-        """The parts of a condition between its ANDs; the AND of a BETWEEN is not counted."""
-        begun = None
-        for start, end in self._split(span, "and"):
-            start, begun = begun or start, None
-            if self._has((start, end), "between") and not any(self._words[i].name == "and" for i in range(start, end)):
-                begun = start
-            else:
-                yield start, end
+    def _guards(self, number: int) -> Iterator[str]:
+        """What Spark may compute of the rows of a relation before it joins them, to leave out the others.
+
+        These are conditions of the WHERE, and of the ONs by which the join leaves out rows of this relation.
+        """
+        sides = [side_of(read.join) for read in self._select.reads]
+        lacking = sides[number] in ("left", "full") or bool({"right", "full"}.intersection(sides[number + 1 :]))
+        where = self._clause("where")
+        if where and sides[number] not in ("semi", "anti"):
+            yield from self._implied((where[0] + 1, where[1]), number, lacking)
+        for joined, span in self._conditions.items():
+            own = joined == number and sides[joined] in ("inner", "semi", "left", "anti")
+            if own or (joined > number and sides[joined] in ("inner", "semi", "right")):
+                yield from self._implied(span, number, lacking and joined > number and sides[joined] != "right")
+
+    def _implied(self, span: Span, number: int, lacking: bool) -> Iterator[str]:
+        """Conditions on the relation with this number that hold where the condition does.
+
+        lacking: rows of the join may lack a row of the relation. Then only a condition that is not true of NULLs
+        leaves out rows of the relation itself.
+        """
+        span = self._spans.unwrapped(span)
+        branches, parts = self._spans.disjuncts(span), self._spans.conjuncts(span)
+        if len(branches) > 1:
+            found = [_both(*self._implied(branch, number, lacking)) for branch in branches]
+            if None not in found:
+                yield " OR ".join(f"({text}\n)" for text in found)
+        elif len(parts) > 1:
+            for part in parts:
+                yield from self._implied(part, number, lacking)
+        elif not self._names_others(span, number) and not (lacking and self._may_hold_of_null(span)):
+            yield self._spans.text(span, self._select.reads[number].alias)
+
+    def _names_others(self, span: Span, number: int) -> bool:
+        others = [read.alias for other, read in enumerate(self._select.reads) if other != number]
+        return any(self._spans.is_qualifier(i, alias) for i in range(*span) for alias in others)
+
+    def _may_hold_of_null(self, span: Span) -> bool:
+        names = [word.name for word in self._spans.of(span)]
+        if names[-3:] == ["is", "not", "null"]:
+            names = ["<>", *names[:-3]]
+        calls = any(is_call(self._words, i) for i in range(*span))
+        return calls or not _COMPARING.intersection(names) or bool(_NOT_OF_NULL.intersection(names))
 
     def _of_one(self, source: Stream) -> Iterator[RowCheck]:
         where = self._clause("where")
@@ -118,13 +177,13 @@ class _SelectChecks:
         if only is not None:
             yield RowCheck(source.name, "WHERE", only)
         parts = self._grouped() if self._select.grouped else self._listed()
-        for place, span, more in (part for part in parts if len(self._of(part[1])) > 1):  # one word cannot raise
+        for place, span, more in (part for part in parts if len(self._spans.of(part[1])) > 1):  # one word cannot raise
             yield RowCheck(source.name, place, self._text(span), _both(only, more))
 
     def _listed(self) -> Iterator[tuple[str, Span, str | None]]:
         """The items of the select list that depend on one row."""
         for span in self._items():
-            if not self._has(span, "over", *names.WINDOWING):
+            if not self._spans.has(span, "over", *names.WINDOWING):
                 yield "SELECT", span, None
 
     def _grouped(self) -> Iterator[tuple[str, Span, str | None]]:
@@ -133,12 +192,12 @@ class _SelectChecks:
         With a HAVING, the last are left out: Spark computes them only for groups that pass it.
         """
         group, having = self._clause("group"), self._clause("having")
-        for span in self._split((group[0] + 2, group[1])) if group else ():
-            if not self._has(span, *names.WINDOWING, *names.COLLECTING, *names.SETS):
+        for span in self._spans.split((group[0] + 2, group[1])) if group else ():
+            if not self._spans.has(span, *names.WINDOWING, *names.COLLECTING, *names.SETS):
                 yield "GROUP BY", span, None
         for span in (*self._items(), *((having,) if having else ())):
             calls = [i for i in range(*span) if is_call(self._words, i) and self._words[i].name in _OF_SEVERAL]
-            if not calls and not having and not self._has(span, *names.WINDOWING, *names.COLLECTING):
+            if not calls and not having and not self._spans.has(span, *names.WINDOWING, *names.COLLECTING):
                 yield "SELECT", span, None
             for call in calls:
                 yield from self._arguments(call)
@@ -151,7 +210,7 @@ class _SelectChecks:
             only = self._text(condition)
             yield f"FILTER of {name}", condition, None
         first = call + 2 + (self._words[call + 2].name == "distinct")
-        for span in self._split((first, end)):
+        for span in self._spans.split((first, end)):
             yield f"argument of {name}", span, only
 
     def _items(self) -> Iterator[Span]:
@@ -159,7 +218,7 @@ class _SelectChecks:
         listed = self._clause("select")
         assert listed is not None
         start = listed[0] + 1 + (self._words[listed[0] + 1].name in ("distinct", "all"))
-        spans, nodes = list(self._split((start, listed[1]))), self._select.node.expressions
+        spans, nodes = list(self._spans.split((start, listed[1]))), self._select.node.expressions
         for (begin, end), node in zip(spans, nodes, strict=True) if len(spans) == len(nodes) else ():
             if node.is_star:
                 continue
@@ -174,52 +233,10 @@ class _SelectChecks:
             found.pop()
         return (found[0], found[-1] + 1) if found else None
 
-    def _split(self, span: Span, *by: str) -> Iterator[Span]:
-        """The parts between separators (commas by default) that are outside of parentheses and types."""
-        start, depth, nested = span[0], 0, 0
-        for i in range(*span):
-            text = self._words[i].text
-            depth += _DEPTH.get(text, 0)
-            if nested > 0 or self._opens_type(i):
-                nested += _NESTED.get(text, 0)
-            if self._words[i].name in (by or (",",)) and depth == 0 and nested <= 0:
-                yield start, i
-                start = i + 1
-        if start < span[1]:
-            yield start, span[1]
-
-    def _opens_type(self, i: int) -> bool:
-        """Whether the `<` of a type begins at word `i`, as in x::MAP<STRING, INT>; elsewhere it compares."""
-        before = self._words[max(0, i - 2) : i + 1]
-        return len(before) == 3 and (before[0].text, before[2].text) == ("::", "<") and before[1].name in _NESTING
-
-    def _has(self, span: Span, *words: str) -> bool:
-        return any(word.name in words for word in self._of(span))
-
-    def _of(self, span: Span) -> Sequence[Word]:
-        return self._words[span[0] : span[1]]
-
-    def _text(self, span: Span, relation: str | None = None) -> str:
-        """The text of some words, without `relation` as a qualifier of columns (default: the first relation read)."""
-        relation = self._select.reads[0].alias if relation is None else relation
-        begin, end = self._words[span[0]].start, self._words[span[1] - 1].end
-        text, at = "", begin
-        for i in range(*span):
-            if self._is_qualifier(i, relation):
-                text, at = text + self._sql[at : self._words[i].start], self._words[i + 2].start
-        return text + self._sql[at:end]
-
-    def _is_qualifier(self, i: int, relation: str) -> bool:
-        word = self._words[i]
-        follows = i + 2 < len(self._words) and self._words[i + 1].text == "."
-        return (
-            follows
-            and word.kind in ("word", "quoted")
-            and word.name == relation
-            and (i == 0 or self._words[i - 1].text != ".")
-        )
+    def _text(self, span: Span) -> str:
+        return self._spans.text(span, self._select.reads[0].alias)
 
 
-def _both(one: str | None, other: str | None) -> str | None:
-    known = [f"({text}\n)" for text in (one, other) if text is not None]
+def _both(*conditions: str | None) -> str | None:
+    known = [f"({text}\n)" for text in conditions if text is not None]
     return " AND ".join(known) or None

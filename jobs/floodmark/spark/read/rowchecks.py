@@ -75,7 +75,7 @@ def checks_of(rule: Rule, name: str, table: DataFrame, timed: DataFrame) -> Chec
     return Checks(
         time if time and time in risky_of(table, [time]) else None,
         where if where in risky else None,
-        tuple(check for check in sql if check.sql in risky),
+        tuple(check.guarded(_conditions(timed, check.guards)) for check in sql if check.sql in risky),
         bool(where and time and _reads(where, str(stream.event_time and stream.event_time.name))),
     )
 
@@ -102,6 +102,12 @@ def _resolved(frame: DataFrame, expressions: Sequence[str]) -> Mapping[str, Any]
         return {sql: plan.projectList().apply(i) for i, sql in enumerate(expressions)}
     apart = [_resolved(frame, [text]) for text in expressions] if len(expressions) > 1 else []
     return {sql: one for found in apart for sql, one in found.items()}
+
+
+def _conditions(frame: DataFrame, guards: Sequence[str]) -> set[str]:
+    """The conditions that can be computed from one row of the frame."""
+    found = _resolved(frame, guards) if guards else {}
+    return {sql for sql, resolved in found.items() if resolved.dataType().typeName() == "boolean"}
 
 
 def _may_raise(frame: DataFrame, node: Any) -> bool:
