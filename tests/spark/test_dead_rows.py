@@ -119,6 +119,19 @@ def test_by_default_the_run_stops_before_anything_is_visible(spark: SparkSession
     proven(flow)
 
 
+def test_a_row_that_no_window_of_rows_can_take_never_waits_for_one(spark: SparkSession, place: Path) -> None:
+    sql = """SELECT n, state_window.start AS start, count(*) AS c FROM events
+      GROUP BY state_window(CAST(k AS INT) > 3, k = '0'), n"""
+    settings = {"on_error": "dead", "unbounded": True}
+    flow = Flow(place, "waiting", sql=sql, stream={"start": {"version": 0}}, settings=settings, sinks=1)
+    flow.arrive([event(0, "4"), event(10, "x"), event(20, "0")])
+    run(spark, flow)
+    flow.arrive([event(300, "1")])
+    run(spark, flow)
+    assert sink(flow) == [(0, START, 2)]
+    assert dead(flow) == {10: "begin of state_window fails: CAST(k AS INT) > 3"}
+
+
 @pytest.mark.parametrize("where", ["v > 0", "c.city = 'Bonn' AND e.v > 0"])
 def test_a_row_is_not_dead_by_a_key_of_a_join_that_excludes_it(spark: SparkSession, place: Path, where: str) -> None:
     cities = str(place / "lake" / "cities")

@@ -39,6 +39,27 @@ def test_arguments_of_aggregates_where_their_filter_holds_and_items_of_the_group
     ]
 
 
+def test_what_begins_and_ends_a_window_of_rows_is_computed_of_each_row() -> None:
+    sql = """SELECT state_window.start AS s, k, count(*) AS c FROM events e WHERE 1 / n > 0
+      GROUP BY state_window(CAST(e.code AS MAP<STRING, INT>)['a'] > 3, e.code::INT = 0), k HAVING count(*) > 1"""
+    only = "(1 / n > 0 )"
+    assert found(sql) == [
+        ("WHERE", "1 / n > 0", None),
+        ("begin of state_window", "CAST(code AS MAP<STRING, INT>)['a'] > 3", only),
+        ("emit of state_window", "code::INT = 0", only),
+    ]
+    sql = "SELECT count_window.start AS s, k, count(*) AS c FROM events GROUP BY count_window(2), k"
+    assert found(sql) == []
+
+
+@pytest.mark.parametrize("direction", ["", " DESC", " ASC NULLS LAST", " NULLS FIRST"])
+def test_what_an_aggregate_orders_by_is_an_argument_of_it(direction: str) -> None:
+    sql = f"""SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY CAST(v AS INT){direction}) FILTER (WHERE n > 0) AS p
+      FROM events GROUP BY window(at, '1 minute')"""
+    assert found(sql)[-1] == ("argument of percentile_cont", "CAST(v AS INT)", "(n > 0 )")
+    assert [place for place, _, _ in found(sql)] == ["FILTER of percentile_cont", "argument of percentile_cont"]
+
+
 def test_with_a_having_what_groups_show_is_not_computed_of_every_row() -> None:
     sql = "SELECT upper(k) AS u, sum(n + 1) AS s FROM events GROUP BY window(at, '1 minute'), k HAVING min(1 / n) > 0"
     assert [sql for _, sql, _ in found(sql)] == ["n + 1", "1 / n"]

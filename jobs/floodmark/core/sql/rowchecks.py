@@ -193,7 +193,9 @@ class _SelectChecks:
         """
         group, having = self._clause("group"), self._clause("having")
         for span in self._spans.split((group[0] + 2, group[1])) if group else ():
-            if not self._spans.has(span, *names.WINDOWING, *names.COLLECTING, *names.SETS):
+            if self._words[span[0]].name == "state_window" and is_call(self._words, span[0]):
+                yield from self._conditions_of_window(span[0])
+            elif not self._spans.has(span, *names.WINDOWING, *names.COLLECTING, *names.SETS):
                 yield "GROUP BY", span, None
         for span in (*self._items(), *((having,) if having else ())):
             calls = [i for i in range(*span) if is_call(self._words, i) and self._words[i].name in _OF_SEVERAL]
@@ -202,16 +204,35 @@ class _SelectChecks:
             for call in calls:
                 yield from self._arguments(call)
 
+    def _conditions_of_window(self, call: int) -> Iterator[tuple[str, Span, str | None]]:
+        """Those that begin and end the windows of `state_window`: of a row that waits, none could leave it out."""
+        spans = self._spans.split((call + 2, closing(self._words, call + 1)))
+        for place, span in zip(("begin", "emit"), spans, strict=False):
+            yield f"{place} of state_window", span, None
+
     def _arguments(self, call: int) -> Iterator[tuple[str, Span, str | None]]:
         name, end = self._words[call].name, closing(self._words, call + 1)
+        first, last = call + 2 + (self._words[call + 2].name == "distinct"), end
+        ordered = list[Span]()
+        if self._follow(end, "within", "group", "("):
+            end = closing(self._words, end + 3)
+            ordered = [self._ordered(span) for span in self._spans.split((last + 6, end))]  # after ( ORDER BY
         only = None
-        if end + 2 < len(self._words) and self._words[end + 1].name == "filter" and self._words[end + 2].text == "(":
+        if self._follow(end, "filter", "("):
             condition = end + 4, closing(self._words, end + 2)
             only = self._text(condition)
             yield f"FILTER of {name}", condition, None
-        first = call + 2 + (self._words[call + 2].name == "distinct")
-        for span in self._spans.split((first, end)):
+        for span in (*self._spans.split((first, last)), *ordered):
             yield f"argument of {name}", span, only
+
+    def _follow(self, i: int, *names: str) -> bool:
+        return tuple(word.name for word in self._words[i + 1 : i + 1 + len(names)]) == names
+
+    def _ordered(self, span: Span) -> Span:
+        """What an item of an ORDER BY orders by, without its direction."""
+        begin, end = span
+        end -= 2 * (self._words[end - 2].name == "nulls" and self._words[end - 1].name in ("first", "last"))
+        return begin, end - (self._words[end - 1].name in ("asc", "desc"))
 
     def _items(self) -> Iterator[Span]:
         """The items of the select list, without aliases; a `*` is left out. None where the text does not show them."""
