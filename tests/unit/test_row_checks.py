@@ -163,6 +163,37 @@ def test_the_guards_that_the_stream_has_the_columns_of_limit_a_check() -> None:
     assert check.guarded(()) == RowCheck("events", "ON", "1 / n")
 
 
+@pytest.mark.parametrize(
+    ("item", "alone"),
+    [
+        ("filter(e.items, e -> 100 / e.qty > 3)", "filter(items, e -> 100 / e.qty > 3)"),
+        ("aggregate(e.a, 0, (s, E) -> e.x::MAP<INT, INT>[s], s -> e.n)",
+         "aggregate(a, 0, (s, E) -> e.x::MAP<INT, INT>[s], s -> n)"),
+        ("filter(e.items, i -> exists(e.m, `e` -> e.y > 1 / i.y))",
+         "filter(items, i -> exists(m, `e` -> e.y > 1 / i.y))"),
+        ("filter(e.items, i -> e.n / i.qty > 3) IS NULL AND e.n > 0",
+         "filter(items, i -> n / i.qty > 3) IS NULL AND n > 0"),
+    ],
+    ids=["same", "of-two", "nested", "another"],
+)  # fmt: skip
+def test_a_lambdas_argument_of_the_streams_name_stays_its_argument(item: str, alone: str) -> None:
+    assert found(f"SELECT {item} AS x, e.n + 1 AS y FROM events e") == [
+        ("SELECT", alone, None),
+        ("SELECT", "n + 1", None),
+    ]
+    sql = "SELECT e.at FROM events e JOIN other o ON filter(e.items, o -> 1 / o.n > e.n) = o.k"
+    assert [one.sql for one in row_checks(sql, STREAMS, unbounded=True)] == ["filter(items, o -> 1 / o.n > n)"]
+    sql = "SELECT e.at FROM events e JOIN other o ON CAST(e.k AS INT) = o.k WHERE exists(e.items, o -> o.n = 1)"
+    [check] = row_checks(sql, STREAMS, unbounded=True)
+    assert check.guards == ("exists(items, o -> o.n = 1)",)
+
+
+def test_a_column_that_a_lambdas_argument_would_hide_is_not_computed_apart() -> None:
+    hidden = "SELECT filter(e.items, i -> e.i / i > 3) AS x, e.n + 1 AS y FROM events e WHERE 1 / e.n > 0"
+    assert found(hidden) == []
+    assert found(f"{hidden} UNION ALL SELECT items, n + 2 FROM events") == [("SELECT", "n + 2", None)]
+
+
 def test_every_select_that_reads_a_stream_by_itself_counts_once() -> None:
     sql = """WITH one AS (SELECT at, CAST(k AS INT) AS i FROM events e WHERE e.n % 2 = 0)
       SELECT at, i + 1 AS i FROM one UNION ALL SELECT at, other.n + 1 FROM other UNION ALL SELECT at, i FROM one"""

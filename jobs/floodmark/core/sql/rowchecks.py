@@ -80,10 +80,17 @@ class _SelectChecks:
 
     def checks(self) -> Iterator[RowCheck]:
         source = self._select.reads[0].source
+        if self._is_captured():
+            return
         if len(self._select.reads) > 1:
             yield from self._keys()
         elif isinstance(source, Stream):
             yield from self._of_one(source)
+
+    def _is_captured(self) -> bool:
+        """Whether a column would have another meaning in a check, which has no names of relations."""
+        own = [i for i, word in enumerate(self._words) if word.select == self._select.number]
+        return any(self._spans.is_captured(i, read.alias) for i in own for read in self._select.reads)
 
     def _keys(self) -> Iterator[RowCheck]:
         """The join keys of streams: sides of the equations that ON combines with AND."""

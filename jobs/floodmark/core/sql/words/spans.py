@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from floodmark.core.sql.words.functions import closing
 from floodmark.core.sql.words.lexis import Word
@@ -86,6 +87,10 @@ class Spans:
                 text, at = text + self._sql[at : self._words[i].start], self._words[i + 2].start
         return text + self._sql[at:end]
 
+    def is_captured(self, i: int, relation: str) -> bool:
+        """Whether word `i` is the relation's name before a column that would, without it, be a lambda's argument."""
+        return self.is_qualifier(i, relation) and self._is_argument(i, self._words[i + 2].name)
+
     def is_qualifier(self, i: int, relation: str) -> bool:
         """Whether word `i` is the relation's name in front of a column's."""
         word = self._words[i]
@@ -95,4 +100,31 @@ class Spans:
             and word.kind in ("word", "quoted")
             and word.name == relation
             and (i == 0 or self._words[i - 1].text != ".")
+            and not self._is_argument(i, relation)
         )
+
+    def _is_argument(self, i: int, name: str) -> bool:
+        """Whether a name at word `i` is that of an argument of a lambda around it: columns come after these."""
+        return any(name in names and begin <= i < end for names, (begin, end) in self._lambdas)
+
+    @cached_property
+    def _lambdas(self) -> tuple[tuple[frozenset[str], Span], ...]:
+        """The names of each lambda's arguments, and its body."""
+        arrows = [i for i, word in enumerate(self._words) if word.text == "->"]
+        return tuple((frozenset(self._arguments(arrow)), self._body(arrow)) for arrow in arrows)
+
+    def _arguments(self, arrow: int) -> Iterator[str]:
+        """The names before an arrow: one, or several in parentheses."""
+        begin = arrow - 1
+        while self._words[arrow - 1].text == ")" and self._words[begin].text != "(":
+            begin -= 1
+        yield from (word.name for word in self.of((begin, arrow)) if word.kind in ("word", "quoted"))
+
+    def _body(self, arrow: int) -> Span:
+        """From the arrow to the end of the function's argument."""
+        depth, begin = 0, arrow + 1
+        for end in range(begin, len(self._words)):
+            depth += _DEPTH.get(self._words[end].text, 0)
+            if depth < 0:
+                return next(self.split((begin, end)))
+        return begin, len(self._words)
