@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -18,6 +19,8 @@ from floodmark.spark.fold.totals import RunningTotals
 from floodmark.spark.fold.windowrows import WindowRows
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape
+
+UNORDERED = "INVALID_ORDERING_TYPE"
 
 
 def fold_of(rule: Rule, shape: Shape, session: SparkSession) -> Fold:
@@ -56,11 +59,24 @@ class Stateless(Fold):
 
     def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
         self.show(batch)
-        return Folded(session.sql(at.sql(self.rule.sql)))
+        return Folded(self._results(session, at.sql))
 
     def touched(self, batch: Batch, session: SparkSession, at: Moment) -> DataFrame:
         self.show(batch)
-        return session.sql(self.rule.sql)
+        return self._results(session, str)
+
+    def _results(self, session: SparkSession, timed: Callable[[str], str]) -> DataFrame:
+        """The results of the SQL, which chooses the same of equal rows of a lookup table each time.
+
+        A lookup table may have a map, which has no order. The order of such rows is the user's alone, as it was in
+        rules of older versions.
+        """
+        try:
+            return session.sql(timed(self.rule.query.sql))
+        except AnalysisException as fault:
+            if UNORDERED not in (fault.getCondition() or ""):
+                raise
+            return session.sql(timed(self.rule.sql))
 
     def of_keys(self, batch: Batch, keys: DataFrame, session: SparkSession, at: Moment) -> Folded:
         return self.fold(batch, {}, session, at)
