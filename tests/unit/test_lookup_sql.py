@@ -117,6 +117,46 @@ def test_a_lookup_table_may_decide_which_rows_a_session_has(sql: str, decides: b
     assert session.decided_by == ({"airports"} if decides else frozenset())
 
 
+BEFORE = "f.date BETWEEN o.ts AND o.ts + INTERVAL '1' HOUR"
+
+
+@pytest.mark.parametrize(
+    ("side", "matched", "decides"),
+    [
+        ("SELECT * FROM flights", "f.k = o.k", False),
+        (f"SELECT f.k, f.date, a.city {LEFT}", "f.k = o.k", False),
+        (f"SELECT f.k, f.date, a.* {LEFT} WHERE f.x > 1", "f.k = o.k", False),
+        (f"SELECT f.*, a.city {LEFT}", "f.k = o.k", False),
+        (f"SELECT f.*, a.city {LEFT}", "f.s.city = o.k", False),
+        (f"SELECT f.*, a.city {LEFT}", "f.k = o.city", False),
+        (f"SELECT f.k, f.date, a.city {LEFT.replace('LEFT', 'INNER')}", "f.k = o.k", True),
+        (f"SELECT f.k, f.date {LEFT.replace('LEFT', 'LEFT SEMI')}", "f.k = o.k", True),
+        (f"SELECT f.k, f.date {LEFT.replace('LEFT', 'LEFT ANTI')}", "f.k = o.k", True),
+        (f"SELECT f.k, f.date, a.city {LEFT} WHERE a.city > 'a'", "f.k = o.k", True),
+        (f"SELECT f.k, f.date, a.city {LEFT}", "f.city = o.k", True),
+        (f"SELECT f.k, f.date, a.city {LEFT}", "city = o.k", True),
+        (f"SELECT f.date, nvl(a.k, f.k) AS k {LEFT}", "f.k = o.k", True),
+        (f"SELECT f.date, k {LEFT}", "f.k = o.k", True),
+        (f"SELECT * {LEFT}", "f.k = o.k", True),
+        (f"SELECT f.*, a.* {LEFT}", "f.k = o.k", True),
+        (f"SELECT f.date, f.k {LEFT} UNION ALL SELECT date, k FROM flights", "f.k = o.k", True),
+        (f"SELECT date, k FROM (SELECT f.date, f.k {LEFT.replace('LEFT', 'LEFT SEMI')})", "f.k = o.k", True),
+    ],
+)
+def test_a_lookup_table_may_decide_which_rows_of_a_full_join_find_a_partner(
+    side: str, matched: str, decides: bool
+) -> None:
+    """A row with a partner becomes final at another time than one without: another epoch reads another version."""
+    (full,) = query(f"SELECT o.k, f.k AS fk FROM others o FULL JOIN ({side}) f ON {matched} AND {BEFORE}").full_joins
+    assert full.decided_by == ({"airports"} if decides else frozenset())
+
+
+def test_a_lookup_table_above_a_full_join_decides_of_no_partner() -> None:
+    joined = f"SELECT o.k, f.k AS fk FROM others o FULL JOIN flights f ON f.k = o.k AND {BEFORE}"
+    (full,) = query(f"SELECT j.k, a.city FROM ({joined}) j JOIN airports a ON a.iata = j.k").full_joins
+    assert not full.decided_by
+
+
 @pytest.mark.parametrize(
     "sql",
     [

@@ -873,6 +873,35 @@ def test_sessions_that_a_history_decides_by_another_time_are_refused(load: Load,
         load(text.replace("/lake/airports}", "/lake/airports, history: true}"))
 
 
+FULL_JOIN = """\
+rule: delays
+streams:
+  orders: {delta: /lake/orders, event_time: placed, lateness: 0 seconds}
+  payments: {delta: /lake/payments, event_time: at, lateness: 0 seconds}
+lookups: {shops: {delta: /lake/shops}}
+sql: >-
+  SELECT o.id, o.placed, p.id AS pid, p.at
+  FROM (SELECT x.id, x.placed FROM orders x LEFT SEMI JOIN shops s ON x.shop = s.shop) o
+  FULL JOIN payments p ON o.id = p.id AND p.at BETWEEN o.placed AND o.placed + INTERVAL '1' HOUR
+sinks: [{delta: /lake/paid}]
+"""
+DATED_SHOPS = "LEFT SEMI JOIN shops s ON x.placed >= s._valid_from AND x.placed < s._valid_to AND x.shop = s.shop"
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_full_join_by_which_a_newer_lookup_table_moves_rows_is_refused(load: Load, history: bool) -> None:
+    way = "FULL JOIN below which lookup table shops decides.*Join shops above.*" + "history of shops.*" * history
+    with pytest.raises(RuleInvalid, match=f"{way}needs `floodmark reset` after any of these edits"):
+        load(FULL_JOIN.replace("/lake/shops", "/lake/shops, history: true") if history else FULL_JOIN)
+
+
+def test_a_full_join_that_no_newer_version_of_a_lookup_table_changes(load: Load) -> None:
+    dated = FULL_JOIN.replace("LEFT SEMI JOIN shops s ON x.shop = s.shop", DATED_SHOPS)
+    assert load(dated.replace("/lake/shops", "/lake/shops, history: true")).query.is_full_join
+    assert load(f"{FULL_JOIN}rebuild: true\nepoch: none\n").query.is_full_join
+    assert load(FULL_JOIN.replace("LEFT SEMI", "LEFT")).query.is_full_join
+
+
 @pytest.mark.parametrize("text", [TOP, LOOKUP, DISTINCT, AMEND])
 def test_rules_with_later_state(load: Load, text: str) -> None:
     assert load(text).query.stateful is (text is not LOOKUP)

@@ -77,7 +77,12 @@ class Query:
     @property
     def is_full_join(self) -> bool:
         """Whether rows of it may have no event time, because they come from either side alone."""
-        return any(isinstance(cut, Joined) and len(cut.times) > 1 for cut in self._cuts)
+        return bool(self.full_joins)
+
+    @property
+    def full_joins(self) -> tuple[Joined, ...]:
+        """Where a row with a partner becomes final at another time than one without."""
+        return tuple(cut for cut in self._cuts if isinstance(cut, Joined) and len(cut.times) > 1)
 
     @property
     def lone_sessions(self) -> tuple[Group, int] | None:

@@ -31,7 +31,7 @@ def check_sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     for name in rule.lookups:
         if name not in query.lookups:
             yield ("lookups", name), f"expected a lookup table that the SQL reads, found {name}: read it or remove it"
-    yield from _sessions(rule, query)
+    yield from _moved(rule, query)
     yield from _unbounded(rule, query)
     yield from _windows(rule, query)
     yield from _amending(rule)
@@ -58,34 +58,49 @@ def _needless(rule: Rule) -> Iterator[Problem]:
         )
 
 
-def _sessions(rule: Rule, query: Query) -> Iterator[Problem]:
-    """Report lookup tables that decide which rows a session has: by a newer version, rows of sessions that were written
-    would be in others. A row that meets a table's history by its event time meets the same version in each epoch."""
+def _moved(rule: Rule, query: Query) -> Iterator[Problem]:
+    """Report lookup tables that decide when a row's results become final: by a newer version of the table, rows of
+    results that were written would be in others. A row that meets a table's history by its event time meets the same
+    version in each epoch."""
     from floodmark.core.sql.asof import undated
 
-    decided = sorted(frozenset().union(*(group.decided_by for group in query.sessions)))
-    dated = {"_valid_from", "_valid_to"} <= query.identifiers
-    apart = undated(rule.sql, rule.event_times, rule.lookups) if decided and dated else {}
-    name = next((name for name in decided if name in apart or not (dated and rule.lookups[name].history)), None)
-    if name is not None and not rule.rebuild:
-        yield (
-            ("sql",),
-            f"session_window over lookup table {name}: expected sessions that no lookup table decides. Each epoch may "
-            f"read another version of {name}, by which a row is counted in two sessions, or in none. Join {name} in a "
-            "second rule, and build sessions over its sink. Or write LEFT JOIN in the SELECT of the session_window, "
-            "and in its WHERE, GROUP BY and joins of streams only columns of streams, with the stream's name (s.k)"
-            f"{_by_history(rule, name)}",
-        )
+    for cuts, problem in ((query.sessions, _session_problem), (query.full_joins, _full_join_problem)):
+        decided = sorted(frozenset().union(*(cut.decided_by for cut in cuts)))
+        dated = {"_valid_from", "_valid_to"} <= query.identifiers
+        apart = undated(rule.sql, rule.event_times, rule.lookups) if decided and dated else {}
+        name = next((name for name in decided if name in apart or not (dated and rule.lookups[name].history)), None)
+        if name is not None and not rule.rebuild:
+            yield ("sql",), problem(rule, name)
 
 
-def _by_history(rule: Rule, name: str) -> str:
-    """The way out by a table's history, where it has one."""
-    if not rule.lookups[name].history:
-        return ""
+def _session_problem(rule: Rule, name: str) -> str:
     return (
-        f". Or join the history of {name} by the stream's unchanged event time: s.at >= {name}._valid_from AND s.at < "
-        f"{name}._valid_to. A rule that has run with other SQL needs `floodmark reset` after any of these edits"
+        f"session_window over lookup table {name}: expected sessions that no lookup table decides. Each epoch may "
+        f"read another version of {name}, by which a row is counted in two sessions, or in none. Join {name} in a "
+        "second rule, and build sessions over its sink. Or write LEFT JOIN in the SELECT of the session_window, "
+        "and in its WHERE, GROUP BY and joins of streams only columns of streams, with the stream's name (s.k)"
+        f"{_other_ways(rule, name)}"
     )
+
+
+def _full_join_problem(rule: Rule, name: str) -> str:
+    return (
+        f"FULL JOIN below which lookup table {name} decides which rows find a partner: each epoch may read another "
+        f"version of {name}, by which a row is written without its partner and with it, or not at all. Join {name} "
+        f"above the FULL JOIN: FROM (SELECT ... FULL JOIN ...) j JOIN {name} ON ... Or write LEFT JOIN {name} below "
+        "it, and name in the WHERE there, and for the columns that the ON compares, only columns of streams, with the "
+        f"stream's name (s.k){_other_ways(rule, name)}"
+    )
+
+
+def _other_ways(rule: Rule, name: str) -> str:
+    """The way out by a table's history, where it has one, and what each way takes."""
+    dated = (
+        f". Or join the history of {name} by the stream's unchanged event time: s.at >= {name}._valid_from AND s.at < "
+        f"{name}._valid_to"
+    )
+    reset = ". A rule that has run with other SQL needs `floodmark reset` after any of these edits"
+    return f"{dated if rule.lookups[name].history else ''}{reset}"
 
 
 def _windows(rule: Rule, query: Query) -> Iterator[tuple[Field, str | SqlAt]]:

@@ -8,7 +8,7 @@ from typing import Self
 
 from sqlglot import exp
 
-from floodmark.core.sql.forms.lookupjoins import deciding
+from floodmark.core.sql.forms.lookupjoins import deciding, matching
 from floodmark.core.sql.forms.over import Back
 from floodmark.core.sql.forms.window import streams_of, window_called
 from floodmark.core.sql.tree.columns import names_column
@@ -117,13 +117,15 @@ class Joined:
     """A SELECT over a join of rows.
 
     start: the end of its FROM. where: the span of its WHERE condition (None without one). times: the event times by
-    which a row is final, as SQL; the second applies if the first is NULL.
+    which a row is final, as SQL; the second applies if the first is NULL. decided_by: the lookup tables that may decide
+    by which of two times a row is final.
     """
 
     number: int
     times: tuple[tuple[str, RowSpec], ...]
     start: int
     where: tuple[int, int] | None
+    decided_by: frozenset[str]
 
     @property
     def specs(self) -> tuple[Spec, ...]:
@@ -219,7 +221,8 @@ def cut_where(words: Sequence[Word], select: Select, times: tuple[tuple[str, Row
     mine = [word for word in words if word.select == select.number and word.text != ";"]
     where = [word for word in mine if word.clause == "where"]
     source = [word for word in mine if word.clause == "from"]
-    return Joined(select.number, times, source[-1].end, (where[0].end, where[-1].end) if where else None)
+    decided_by = matching(select) if len(times) > 1 else frozenset[str]()
+    return Joined(select.number, times, source[-1].end, (where[0].end, where[-1].end) if where else None, decided_by)
 
 
 def cut_group(words: Sequence[Word], grouped: Select, spec: GroupSpec) -> Group:

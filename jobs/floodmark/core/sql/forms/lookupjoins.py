@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -44,31 +44,64 @@ def beside(joined: Joined, looked_up: Sequence[Read]) -> Joined:
     return replace(joined, columns=tuple(columns))
 
 
-def deciding(grouped: Select) -> frozenset[str]:
-    """The lookup tables that may decide which rows a SELECT with a GROUP BY has, or in which groups they are.
+def deciding(select: Select, more: Iterable[exp.Column] = ()) -> frozenset[str]:
+    """The lookup tables that may decide which rows a SELECT has, in which groups they are, or the values of `more`.
 
-    A LEFT JOIN keeps every row, so its table decides nothing if WHERE, GROUP BY and the joins of streams after it name
-    only columns of streams. Joins before it cannot name others.
+    A LEFT JOIN keeps every row, so its table decides nothing if WHERE, GROUP BY, the joins of streams after it and
+    `more` name only columns of streams. Joins before it cannot name others.
     """
-    beside = [read for read in grouped.reads if not streams_of(read.source) and side_of(read.join) == "left"]
-    others = [read for read in grouped.reads if read not in beside]
-    first = next((number for number, read in enumerate(grouped.reads) if read in beside), len(grouped.reads))
-    shared = {name for read in grouped.reads[: first + 1] for name in using(read.join)}
-    later = [read.join for read in grouped.reads[first + 1 :] if read in others and read.join is not None]
+    beside = [read for read in select.reads if not streams_of(read.source) and side_of(read.join) == "left"]
+    others = [read for read in select.reads if read not in beside]
+    first = next((number for number, read in enumerate(select.reads) if read in beside), len(select.reads))
+    shared = {name for read in select.reads[: first + 1] for name in using(read.join)}
+    later = [read.join for read in select.reads[first + 1 :] if read in others and read.join is not None]
     own = {read.alias for read in others if read.alias}
-    columns = (*_deciding_columns(grouped), *_joining_columns(later))
+    columns = (*_deciding_columns(select), *_joining_columns(later), *more)
     named = all(_is_of(own, shared, column) for column in columns)
-    return frozenset().union(*(lookups_of(read.source) for read in (others if named else grouped.reads)))
+    return frozenset().union(*(lookups_of(read.source) for read in (others if named else select.reads)))
 
 
-def _deciding_columns(grouped: Select) -> Iterator[exp.Column]:
+def matching(full: Select) -> frozenset[str]:
+    """The lookup tables that may decide which rows of a FULL JOIN find a partner: by the rows of its sides, or by the
+    values that its ON compares."""
+    compared = list(_joining_columns([read.join for read in full.reads if read.join is not None]))
+    aliases = {read.alias for read in full.reads}
+    found = frozenset[str]()
+    for side in full.reads:
+        names = {name for column in compared if (name := _name_in(side.alias, aliases, column))}
+        if isinstance(side.source, Select):
+            found |= deciding(side.source, _listed(side.source, names))
+        else:
+            found |= lookups_of(side.source)
+    return found
+
+
+def _name_in(relation: str, relations: set[str], column: exp.Column) -> str | None:
+    """The relation's column that this may be; None for a column of another relation."""
+    first, *fields = (part.name.lower() for part in column.parts)
+    if not fields or first not in relations:
+        return first
+    return fields[0] if first == relation else None
+
+
+def _listed(select: Select, names: set[str]) -> Iterator[exp.Column]:
+    """The columns from which the select list makes those of these names; a `*` may hold what it does not name."""
+    items = select.node.expressions
+    plain = {item.alias_or_name.lower(): item for item in items if not item.is_star}
+    for name in names & plain.keys():
+        yield from plain[name].find_all(exp.Column)
+    if names - plain.keys():
+        yield from (item if isinstance(item, exp.Column) else exp.column("*") for item in items if item.is_star)
+
+
+def _deciding_columns(select: Select) -> Iterator[exp.Column]:
     """The columns in WHERE and GROUP BY, without the event time in a window call."""
-    where = grouped.node.args.get("where")
+    where, grouped = select.node.args.get("where"), select.node.args.get("group")
     if where is not None:
         yield from where.find_all(exp.Column)
-    for item in grouped.node.args["group"].expressions:
-        call = window_called(grouped, item)
-        listed = listed_as(grouped, item) if isinstance(item, exp.Literal) else item
+    for item in grouped.expressions if grouped is not None else ():
+        call = window_called(select, item)
+        listed = listed_as(select, item) if isinstance(item, exp.Literal) else item
         for node in call.expressions[1:] if call is not None else [listed or item]:
             yield from node.find_all(exp.Column)
 
