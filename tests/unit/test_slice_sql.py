@@ -50,6 +50,14 @@ REFUSED = {
         f"SELECT max(v) AS m, §_epoch FROM (SELECT date, v, k AS _epoch FROM flights) {GROUP[:-3]}, _epoch",
         "a column named _epoch",
     ),
+    "all columns, among which the parts would be": (
+        f"SELECT §* EXCEPT (date, v), max(v) AS m FROM (SELECT date, k, v FROM flights) {GROUP}",
+        "* beside aggregates by their parts",
+    ),
+    "all columns of the rows": (
+        f"SELECT f.§* EXCEPT (date, v), max(v) AS m FROM (SELECT date, k, v FROM flights) f {GROUP}",
+        "* beside aggregates by their parts",
+    ),
     "a join below": (
         f"SELECT max(v) FROM flights f JOIN others o ON date = ts §{GROUP.replace(', k', ', o.k')}",
         "found a JOIN or OVER",
@@ -86,6 +94,14 @@ def test_a_window_is_made_up_of_whole_slices(window: str, slice_: str) -> None:
     assert f"window(f.date, {slice_}" in found.partial
     assert found.keys == ("date", "k")
     assert found.time == "date"
+
+
+@pytest.mark.parametrize(
+    "listed", ["window.*, s.*, count(*) AS n", "window.*, f.s.*, count(struct(*)) AS n", "* EXCEPT (date)"]
+)
+def test_a_star_that_has_no_parts_among_its_columns_folds_by_slices(listed: str) -> None:
+    """Of a struct it has the fields; without aggregates there are no parts, and such a rule may have run by slices."""
+    assert slices_of(f"SELECT {listed} FROM (SELECT date, s FROM flights) f {GROUP[:-3]}, s", STREAMS).keys
 
 
 @pytest.mark.parametrize("argument", ["f.details.window", "f.window", "named_struct('window', v).window"])

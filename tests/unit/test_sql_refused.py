@@ -551,6 +551,15 @@ def test_a_stream_named_stream_where_spark_reads_a_keyword(after: str, taken: bo
 
 
 OWN_NAMES = {
+    "all columns": (
+        "SELECT §*, count(*) AS n FROM (SELECT upper(k) AS k FROM flights) GROUP BY k",
+        "* beside aggregates by their parts: these parts, Floodmark's own columns, would be among those that it",
+    ),
+    "all columns, without an aggregate": ("SELECT u.§* FROM (SELECT k FROM flights) u GROUP BY k", "list the columns"),
+    "a struct of all columns": (
+        "SELECT k, struct(§*) AS s, max(k) AS m FROM (SELECT k FROM flights) GROUP BY k",
+        "list the columns of the GROUP BY",
+    ),
     "a key": (
         "SELECT §_epoch, count(*) AS n FROM (SELECT k AS _epoch FROM flights) GROUP BY _epoch",
         "a column named _e",

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from floodmark.core.sql.forms.bounds import prefix_of
 from floodmark.core.sql.tree.columns import names_column
-from floodmark.core.sql.tree.grouping import outside_aggregates
+from floodmark.core.sql.tree.grouping import has_star_outside, outside_aggregates
 from floodmark.core.sql.tree.shape import Select, Shape
 from floodmark.core.sql.words import function_names as names
 from floodmark.core.sql.words.clock import CALLS as CLOCK_CALLS
@@ -213,6 +213,8 @@ def aggregated(shape: Shape, grouped: Select, keys: Sequence[tuple[str, str]], g
     """
     _check_names(shape, grouped, [name for name, _ in keys])
     calls = list(calls_of(shape, grouped, {name.lower() for name, _ in keys} | _twice(shape, grouped)))
+    if calls or group is None:  # slices without aggregates have no other columns than a `*` of the rows has
+        _check_stars(shape, grouped)
     partials = tuple(partial for call in calls for partial in call.partials)
     named = [f"{sql} AS {quoted(name)}" for name, sql in keys]
     named += [f"{partial.sql} AS {quoted(partial.name)}" for partial in partials]
@@ -236,6 +238,16 @@ def _check_names(shape: Shape, grouped: Select, keys: Sequence[str]) -> None:
     if _EPOCH in {name.lower() for name in (*keys, *read)}:
         problem = f"a column named {_EPOCH}: partial aggregates have one of that name; give it another name"
         raise shape.at((_EPOCH,), problem, grouped.number)
+
+
+def _check_stars(shape: Shape, grouped: Select) -> None:
+    relations = {read.alias for read in grouped.reads}
+    if any(has_star_outside(item, relations) for item in grouped.node.expressions):
+        problem = (
+            "* beside aggregates by their parts: these parts, Floodmark's own columns, would be among those that it "
+            "stands for; list the columns of the GROUP BY"
+        )
+        raise shape.at(("*",), problem, grouped.number, "select")
 
 
 def each_once(columns: Iterable[exp.Column]) -> list[exp.Column]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from sqlglot import exp
 
@@ -89,7 +89,7 @@ def _names(group: exp.Expr) -> set[str]:
 
 def outside_aggregates(node: exp.Expr) -> Iterator[exp.Column]:
     """The columns of an expression that are outside of aggregates."""
-    if isinstance(node, (*_OWN, exp.Star)) or (isinstance(node, exp.Func) and _function(node) in _OF_A_GROUP):
+    if isinstance(node, exp.Star) or _aggregates(node):
         return
     if isinstance(node, exp.Column):
         if not isinstance(node.this, exp.Star):
@@ -97,3 +97,17 @@ def outside_aggregates(node: exp.Expr) -> Iterator[exp.Column]:
         return
     for child in node.iter_expressions():
         yield from outside_aggregates(child)
+
+
+def has_star_outside(node: exp.Expr, relations: Collection[str]) -> bool:
+    """Whether a `*` outside of aggregates stands for columns of these relations; that of a struct has its fields."""
+    if _aggregates(node):
+        return False
+    if isinstance(node, exp.Column):
+        of_relation = not node.args.get("db") and node.table.lower() in relations
+        return isinstance(node.this, exp.Star) and of_relation
+    return isinstance(node, exp.Star) or any(has_star_outside(child, relations) for child in node.iter_expressions())
+
+
+def _aggregates(node: exp.Expr) -> bool:
+    return isinstance(node, _OWN) or (isinstance(node, exp.Func) and _function(node) in _OF_A_GROUP)
