@@ -170,8 +170,10 @@ def test_a_backfill_that_was_left_open_is_no_answer_once_the_table_was_corrected
 
 
 @pytest.mark.prove
-def test_totals_are_joined_row_by_row_as_they_come(spark: SparkSession, place: Path) -> None:
-    flow = _flow(place, "SELECT city, count(*) AS n FROM events e JOIN cities c ON e.k = c.k GROUP BY city")
+@pytest.mark.parametrize(("listed", "grouped"), [("city", "city"), ("c.city", "city"), ("c.city", "c.city")])
+def test_totals_are_joined_row_by_row_as_they_come(spark: SparkSession, place: Path, listed: str, grouped: str) -> None:
+    sql = f"SELECT {listed}, count(*) AS n FROM events e JOIN cities c ON e.k = c.k GROUP BY {grouped}"
+    flow = _flow(place, sql)
     flow.settings |= {"unbounded": True, "sinks": [{"delta": flow.sink(), "key": ["city"]}]}
     _cities(flow, a="Aachen", b="Aachen")
     flow.arrive([event(1, "a"), event(1, "b"), event(1, "c")])

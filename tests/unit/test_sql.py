@@ -289,6 +289,40 @@ SELECT x.k AS key, count(*) AS c, avg(v -- )
 ) FILTER (WHERE v > 1) + 1 AS m FROM a AS x WHERE v < 9 GROUP BY k -- so"""
 
 
+BESIDE = "FROM flights f JOIN airports a ON f.o = a.iata"
+
+
+@pytest.mark.parametrize(
+    ("sql", "keys", "final"),
+    [
+        (f"SELECT a.city, count(*) AS n {BESIDE} GROUP BY city", "city", "SELECT city, {} GROUP BY city"),
+        (
+            f"SELECT f.o, A.city AS c, count(*) AS n {BESIDE} GROUP BY f.o, `a`.city",
+            "o city",
+            "SELECT f.o, city AS c, {} GROUP BY f.o, city",
+        ),
+        (
+            f"SELECT upper(a.city) AS u, f.a.city AS x, a.s.k AS y, count(*) FILTER (WHERE a.city > 'A') AS n {BESIDE} "
+            "GROUP BY a.city, a.s, f.a",
+            "city s a",
+            "SELECT upper(city) AS u, f.a.city AS x, s.k AS y, {} GROUP BY city, s, f.a",
+        ),
+        (
+            "SELECT f.o, count(*) AS n FROM airports a JOIN flights f ON f.o = a.iata GROUP BY f.o",
+            "o",
+            "SELECT o, {} GROUP BY o",
+        ),
+    ],
+)
+def test_running_aggregates_have_keys_of_every_relation(sql: str, keys: str, final: str) -> None:
+    """Rows of partials are one relation: it has one name only."""
+    running = analyse(sql, STREAMS, lookups={"airports"}).running
+    assert running is not None
+    assert running.keys == tuple(keys.split())
+    ours = f"sum(count_0) AS n FROM _floodmark_totals AS `{'a' if 'FROM airports' in sql else 'f'}`"
+    assert " ".join(running.merging.sql().split()) == final.format(ours)
+
+
 def test_running_aggregates_are_split_into_partials_and_their_results() -> None:
     running = query(RUNNING).running
     assert running is not None

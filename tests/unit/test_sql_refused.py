@@ -579,6 +579,15 @@ OWN_NAMES = {
 }
 
 
+def test_two_grouping_columns_of_one_name() -> None:
+    with pytest.raises(SqlAt, match=r"expected one column named k, found f\.k and a\.k; name one otherwise in a subq"):
+        analyse(
+            "SELECT f.k, a.k AS l, count(*) AS n FROM flights f JOIN airports a ON f.o = a.o GROUP BY f.k, a.k",
+            STREAMS,
+            lookups={"airports"},
+        )
+
+
 @pytest.mark.parametrize("name", OWN_NAMES)
 def test_names_that_totals_cannot_tell_apart(name: str) -> None:
     check(*OWN_NAMES[name])

@@ -6,8 +6,10 @@ So an epoch adds the partial aggregates of its own rows and reads partial aggreg
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
 
 from sqlglot import exp
 
@@ -226,7 +228,7 @@ def aggregated(shape: Shape, grouped: Select, keys: Sequence[tuple[str, str]], g
         over_streams(shape, grouped, means, group) if means else None,
         over_streams(shape, grouped, sums, group) if sums else None,
         tuple((call.probe, *place_of(shape.sql, call.start)) for call in calls if call.probe),
-        over_totals(shape, grouped, calls),
+        over_totals(shape, grouped, calls, {name.lower() for name, _ in keys}),
     )
 
 
@@ -266,12 +268,12 @@ def _twice(shape: Shape, grouped: Select) -> set[str]:
 
 def grouping_column(grouped: Select, item: exp.Expr) -> exp.Column | None:
     """The input column that an item of the GROUP BY is; None for anything else, including the alias of another."""
-    relation = grouped.reads[0].alias
-    if not isinstance(item, exp.Column) or not names_column(item, relation):
+    relations = [read.alias for read in grouped.reads]
+    if not isinstance(item, exp.Column) or not any(names_column(item, relation) for relation in relations):
         return None
     aliases = {one.alias.lower(): one.this for one in grouped.node.expressions if isinstance(one, exp.Alias)}
     listed = item if item.table else aliases.get(item.name.lower(), item)
-    same = names_column(listed, relation) and listed.name.lower() == item.name.lower()
+    same = any(names_column(listed, relation) for relation in relations) and listed.name.lower() == item.name.lower()
     return item if same else None
 
 
@@ -283,23 +285,40 @@ def over_streams(shape: Shape, grouped: Select, columns: Sequence[str], group: s
     return f"{shape.sql[: prefix_of(shape.words)]} SELECT {', '.join(columns)} {source}{by}"
 
 
-def over_totals(shape: Shape, grouped: Select, calls: Sequence[Call]) -> Merging:
-    """The SELECT with each aggregate replaced by its result, over rows of partials."""
+def over_totals(shape: Shape, grouped: Select, calls: Sequence[Call], keys: Collection[str]) -> Merging:
+    """The SELECT with each aggregate replaced by its result, over rows of partials; keys: their names, in lower case.
+
+    These rows are one relation. It has the name of the first that the SELECT reads, so keys lose the name of another.
+    """
     listed, group = clause_of(shape.words, grouped, "select"), clause_of(shape.words, grouped, "group")
     having = clause_of(shape.words, grouped, "having")
     alias = f" AS {quoted(grouped.reads[0].alias)}" if grouped.reads[0].alias else ""
-    columns = _replaced(shape.sql, calls, listed[0].start, listed[-1].end)
-    rest = _replaced(shape.sql, calls, group[0].start, (having or group)[-1].end)
+    changes = [(call.start, call.end, call.result) for call in calls]
+    changes += [(start, end, ()) for start, end in _other_qualifiers(shape, grouped, keys)]
+    columns = _replaced(shape.sql, changes, listed[0].start, listed[-1].end)
+    rest = _replaced(shape.sql, changes, group[0].start, (having or group)[-1].end)
     return Merging((*columns, f"\nFROM {TOTALS}{alias} ", *rest))
 
 
-def _replaced(sql: str, calls: Sequence[Call], start: int, end: int) -> Iterator[str | Partial]:
+def _other_qualifiers(shape: Shape, grouped: Select, keys: Collection[str]) -> Iterator[tuple[int, int]]:
+    """Where a key has the name of another relation than the first before it, with the dot."""
+    words = [word for word in shape.words if word.select == grouped.number and word.clause != "from"]
+    arguments = {word.name for word, arrow in pairwise(words) if arrow.text == "->"}  # a lambda's: it has fields
+    others = {read.alias for read in grouped.reads[1:]} - {grouped.reads[0].alias, *arguments}
+    for before, word, dot, name in zip(words, words[1:], words[2:], words[3:], strict=False):
+        if word.name in others and dot.text == "." != before.text and name.name in keys:
+            yield word.start, name.start
+
+
+def _replaced(
+    sql: str, changes: Iterable[tuple[int, int, tuple[str | Partial, ...]]], start: int, end: int
+) -> Iterator[str | Partial]:
     at = start
-    for call in calls:
-        if start <= call.start < end:
-            yield sql[at : call.start]
-            yield from call.result
-            at = call.end
+    for begin, until, pieces in sorted(changes, key=itemgetter(0)):
+        if at <= begin < end:  # what stands within an aggregate goes with it
+            yield sql[at:begin]
+            yield from pieces
+            at = until
     yield sql[at:end]
 
 

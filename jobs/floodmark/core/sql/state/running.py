@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -28,7 +28,9 @@ def running_of(shape: Shape, root: Source) -> Running:
     """How a GROUP BY without a window folds. Raises SqlAt if it cannot."""
     grouped = shape.groups[-1]
     _check_alone(shape, grouped, root)
-    keys = each_once(_key(shape, grouped, item) for item in grouped.node.args["group"].expressions)
+    grouping = [_key(shape, grouped, item) for item in grouped.node.args["group"].expressions]
+    _check_names(shape, grouped, grouping)
+    keys = each_once(grouping)
     kept = aggregated(shape, grouped, [(key.name, key.sql("spark", comments=False)) for key in keys])
     return Running(**vars(kept), outputs=tuple(shown_as(grouped, key) for key in keys))
 
@@ -55,6 +57,19 @@ def _key(shape: Shape, grouped: Select, item: exp.Expr) -> exp.Column:
         )
         raise shape.at(("group",), problem, grouped.number)
     return column
+
+
+def _check_names(shape: Shape, grouped: Select, keys: Iterable[exp.Column]) -> None:
+    """Refuse columns of two relations that have one name: the state has one column for it."""
+    relations = dict[str, str]()
+    for key in keys:
+        name, relation = key.name.lower(), key.table.lower()
+        if relation and relations.setdefault(name, relation) != relation:
+            problem = (
+                f"GROUP BY without a window: expected one column named {name}, found {relations[name]}.{name} and "
+                f"{relation}.{name}; name one otherwise in a subquery, FROM (SELECT {name} AS name, ...)"
+            )
+            raise shape.at(("group",), problem, grouped.number)
 
 
 def shown_as(grouped: Select, key: exp.Column) -> str | None:
