@@ -59,6 +59,24 @@ def test_sql_means_the_same_whatever_a_cluster_says() -> None:
     assert found["spark.sql.parser.quotedRegexColumnNames"] == "false"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ansi.doubleQuotedIdentifiers",
+        "ansi.relationPrecedence",
+        "decimalOperations.allowPrecisionLoss",
+        "groupByAliases",
+        "groupByOrdinal",
+        "legacy.sizeOfNull",
+        "legacy.timeParserPolicy",
+        "parser.escapedStringLiterals",
+    ],
+)
+def test_a_setting_by_which_sql_means_something_else_is_not_left_to_a_cluster(name: str) -> None:
+    key = f"spark.sql.{name}"
+    assert application_conf("1g", 4, {}, None)[key] == sparkconf.MEANING[key]
+
+
 def test_fast_start_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLOODMARK_FAST_START", "0")
     assert options(0) == []

@@ -98,7 +98,8 @@ def rule_session(root: SparkSession, rule: Rule, zone: str, ansi: bool) -> Spark
         **MEANING,
     }
     for key, value in settings.items():
-        if session.conf.isModifiable(key):
+        # Most have the value already, from the application's own settings, and each call of the JVM takes time.
+        if session.conf.get(key, None) != value and session.conf.isModifiable(key):
             session.conf.set(key, value)
     return session
 
