@@ -46,11 +46,17 @@ STATE = {
     "scalar subquery in having": (f"SELECT 1 FROM flights GROUP BY {W} HAVING 1 > (§SELECT 1 FROM others)", "subquery"),
     "grouping sets of the window": (
         f"SELECT k FROM flights §GROUP BY GROUPING SETS (({W}, k), (k))",
-        "GROUP BY without a window",
+        "write the window beside it: GROUP BY window(...), GROUPING SETS (...)",
     ),
     "grouping sets after the list": (f"SELECT k FROM flights GROUP BY k, {W} §GROUPING SETS ((k))", "GROUPING SETS"),
-    "with rollup": (f"SELECT k FROM flights GROUP BY {W}, k WITH §ROLLUP", "ROLLUP"),
-    "rollup of the window": (f"SELECT k FROM flights §GROUP BY ROLLUP ({W}, k)", "GROUP BY without a window"),
+    "with rollup": (
+        f"SELECT k FROM flights GROUP BY {W}, k WITH §ROLLUP",
+        "after the list of the GROUP BY; write it in the list: window(...), ROLLUP (...)",
+    ),
+    "rollup of the window": (
+        f"SELECT k FROM flights §GROUP BY ROLLUP ({W}, k)",
+        "GROUP BY without a window beside ROLLUP is not supported yet; write the window beside it",
+    ),
     "group by all": ("SELECT k, count(*) FROM flights GROUP BY §ALL", "GROUP BY ALL"),
     "grouping() without a group": ("SELECT §grouping(k) FROM flights", "aggregate grouping without GROUP BY"),
     "pivot": ("SELECT * FROM flights §PIVOT (sum(x) FOR y IN (1, 2))", "PIVOT"),

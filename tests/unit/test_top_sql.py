@@ -31,6 +31,7 @@ def top(listed: str, inner: str = "*", where: str = "place <= 2", rank: str = RA
         ("* EXCEPT (id, Place)", "* EXCEPT (v)", None, None),
         ("customer.*", "*", None, None),
         ("id", "e.ID, v", "id", None),
+        ("r.id AS key", "e.id AS Id, v", "key", None),
     ],
 )
 def test_a_key_and_a_place_are_shown_by_their_own_columns(
@@ -46,6 +47,8 @@ def test_a_key_and_a_place_are_shown_by_their_own_columns(
         ("customer.id, v", "place = 1", "expected id unchanged in the SELECT list"),
         ("customer.*, v", "place = 1", "expected id unchanged in the SELECT list"),
         ("* EXCEPT (ID)", "place = 1", "expected id unchanged in the SELECT list"),
+        ("customer.id AS id, v", "place = 1", "expected id unchanged in the SELECT list"),
+        ("*, upper(id) AS id", "place = 1", "expected id unchanged in the SELECT list"),
         ("*", "s.place <= 1", "expected WHERE place <= n"),
     ],
 )

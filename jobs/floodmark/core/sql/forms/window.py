@@ -101,7 +101,10 @@ def _grouping_window(shape: Shape, grouped: Select) -> exp.Anonymous:
     """The window call by which the query groups, written in GROUP BY or in the select list and named there."""
     found = [call for item in grouped.node.args["group"].expressions if (call := window_called(grouped, item))]
     if not found:
-        raise shape.at(("group",), f"GROUP BY without a window {NOT_YET}; {HINT}", grouped.number)
+        sets = [name for item in grouped.node.args["group"].expressions if (name := _SETS.get(type(item)))]
+        way = f"write the window beside it: GROUP BY window(...), {sets[0]} (...)" if sets else HINT
+        where = f" beside {sets[0]}" if sets else ""
+        raise shape.at(("group",), f"GROUP BY without a window{where} {NOT_YET}; {way}", grouped.number)
     if len(found) > 1:
         raise _again(shape, grouped, f"a second window(...) in GROUP BY {NOT_YET}")
     return found[0]

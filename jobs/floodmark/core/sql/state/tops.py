@@ -135,12 +135,13 @@ def _stars(item: exp.Expr, relation: str, name: str) -> bool:
 def _keys(shape: Shape, ranking: Select, over: exp.Window) -> Iterator[exp.Column]:
     """The columns of the PARTITION BY, which the SELECT must pass on unchanged."""
     items, relation = ranking.node.expressions, ranking.reads[0].alias
-    aliases = {item.alias.lower() for item in items if isinstance(item, exp.Alias)}
+    aliases = {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
     for part in over.args.get("partition_by") or []:
         if not names_column(part, relation):
             raise _at(shape, ranking, f"PARTITION BY: expected columns of the stream, found {part.sql('spark')}")
-        passed = any(_names(item, relation, part.name) or _stars(item, relation, part.name) for item in items)
-        if part.name.lower() in aliases or not passed:
+        name = part.name.lower()
+        passed = any(_names(item, relation, name) or _stars(item, relation, name) for item in items)
+        if not (_names(aliases[name], relation, name) if name in aliases else passed):
             raise _at(shape, ranking, f"PARTITION BY {part.name}: expected {part.name} unchanged in the SELECT list")
         yield part
 

@@ -196,7 +196,12 @@ class Shape(SqlText):
             return
         for arg in sorted(set(_set_args(group)) - {"expressions"}):
             name = "GROUPING SETS" if arg == "grouping_sets" else "GROUP BY ALL" if arg == "all" else arg.upper()
-            raise self.at((arg.partition("_")[0],), f"{name} {NOT_YET}", select.number)
+            way = (
+                ""
+                if arg == "all"
+                else f" after the list of the GROUP BY; write it in the list: window(...), {name} (...)"
+            )
+            raise self.at((arg.partition("_")[0],), f"{name} {NOT_YET}{way}", select.number)
         self.groups.append(select)
 
     def _reads(self, node: exp.Select, number: int) -> Iterator[Read]:
