@@ -96,6 +96,36 @@ def test_the_open_epoch_is_finished_with_the_types_it_began_with(
     assert made is not None and made.verdict == "proven", made.findings
 
 
+@pytest.mark.parametrize(
+    ("sql", "settings", "table"),
+    [
+        ("SELECT at, max(s) > 0 AS b FROM events GROUP BY at", {"unbounded": True}, "totals"),
+        pytest.param(
+            f"SELECT window.start AS at, max(s) > 0 AS b FROM events {WINDOW}",
+            {"windows": "slices"},
+            "slices",
+            marks=pytest.mark.prove,
+        ),
+    ],
+)
+def test_parts_of_another_type_are_refused_before_an_epoch(
+    spark: SparkSession, place: Path, sql: str, settings: dict[str, object], table: str
+) -> None:
+    """The sink's columns are as before; only the parts in state are of another type."""
+    flow = Flow(place, sql=sql, stream={"start": {"version": 0}}, settings=settings)
+    flow.settings["sinks"] = [{"delta": flow.sink(), "key": ["at"]}]
+    before, after, changes = CHANGES["wider"]
+    for time in ("00:00:00", "00:01:10"):
+        _add(spark, flow, before, time)
+        run(spark, flow)
+    _alter(spark, flow, changes)
+    _add(spark, flow, after, "00:03:10")
+    with pytest.raises(WrongColumn, match=f"its state/{table} rows \\(`max_0`: kept as int, found bigint"):
+        run(spark, flow)
+    head = flow.ledger().head
+    assert head is not None and (head.open, head.epoch) == (None, 2)
+
+
 def test_a_class_is_refused_before_its_state_is_rewritten(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, process="mine:T", settings={"key": ["s"]}, sinks=1, stream={"start": {"version": 0}})
     flow.write_class(COUNTING)

@@ -25,6 +25,7 @@ from floodmark.core.lifecycle.changes import misfits
 from floodmark.core.process.context import CLOCK_TIMERS, TIMERS
 from floodmark.core.process.declaration import OWN_TABLES
 from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Columns
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.core.text.ddl import Type, columns_of
 from floodmark.errors import RuleChanged, WrongColumn
@@ -32,6 +33,7 @@ from floodmark.ledger.delta import tables
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.read import typechanges
 from floodmark.spark.read.shape import quarantine_schema
+from floodmark.spark.rule import generation
 from floodmark.spark.rule.generation import Plan, Sites, make_state
 from floodmark.spark.write import layouts, tablesink
 from floodmark.spark.write.sites import Site
@@ -54,6 +56,21 @@ def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -
     for name, site in _dropped(plan, found, ledger.begun):
         _remove_gone(session, plan, name, site, ledger.begun)
     return keeps
+
+
+def check_parts(plan: Plan, found: Sites, recorded: Columns) -> None:
+    """Raise WrongColumn if partial aggregates or numbered rows in state have a column whose type is another now.
+
+    They cannot be told from the columns of the streams, as rows in state can. recorded: those of the last epoch.
+    """
+    now = generation.columns_of(plan.fold.shape.streams)
+    if plan.rule.process or plan.rule.rebuild or all(recorded.get(name, now[name]) == now[name] for name in now):
+        return
+    for name in plan.fold.tables.keys() - now.keys():
+        site = found.state[name]
+        if tables.open_table(site.address) is not None:
+            present = layouts.schema_of(site.address)
+            _refuse_other_types(plan.rule.rule, site.name, present, plan.fold.tables[name], "no epoch is open")
 
 
 def _dropped(plan: Plan, found: Sites, head: Head) -> Iterator[tuple[str, Site]]:

@@ -261,6 +261,7 @@ class HeldRule:
         session, plan = self._analyse(self._rule, head, gaining=gaining)
         kept = {name: table.names for name, table in plan.fold.tables.items()}
         check_state_columns(plan.rule.rule, head.columns, generation.columns_of(plan.fold.shape.streams), kept)
+        evolution.check_parts(plan, self.drainer.sites(plan), head.columns)
         self._check_sinks(session, plan)
         self._keeps = evolution.fit_state(session, plan, self.drainer.sites(plan), self._ledger)
         evolution.fit_quarantine(session, plan, self.drainer.sites(plan))
