@@ -24,18 +24,15 @@ SAID = {"connection": "lake", "table": f"{NAMESPACE}.t"}
 TOO_LONG = 30.0  # seconds until the system answers in place of the server: that it does not listen
 
 
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SILENCE", 0.2)
-
-
 @contextmanager
 def silent(listening: socket.socket) -> Iterator[None]:
-    """The system accepts connections for a program that takes none."""
+    """The system accepts connections for a program that takes none, and nobody waits for long."""
     end = Timer(TOO_LONG, listening.close)
     end.start()
     try:
-        yield
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(limits, "SILENCE", 0.2)
+            yield
     finally:
         end.cancel()
 

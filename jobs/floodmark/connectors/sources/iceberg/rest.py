@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,4 +27,8 @@ class Bounded(RestCatalog):
     def _config_headers(self, session: Any) -> None:
         """pyiceberg calls it with each new session before the first request, which may ask for a token."""
         super()._config_headers(session)
-        session.request = partial(session.request, timeout=(CONNECT, SILENCE))
+        session.request = partial(_requested, session.request)
+
+
+def _requested(request: Callable[..., Any], *args: Any, **more: Any) -> Any:
+    return request(*args, timeout=(CONNECT, SILENCE), **more)
