@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ from floodmark.connectors.ports.sink import Layout
 from floodmark.errors import InputFault, WrongColumn
 from floodmark.ledger.delta import tables
 from floodmark.spark.write import layouts
-from floodmark.spark.write.rewriting import rows_of
+from floodmark.spark.write.rewriting import LiveFile, rows_of
 from floodmark.spark.write.tablesink import TableSink
 
 
@@ -91,7 +90,6 @@ def test_a_table_that_gets_rows_while_it_is_taken_over_is_given_back(tmp_path: P
 
 
 def test_a_file_without_statistics_is_named_with_the_way_on() -> None:
-    unknown = SimpleNamespace(isDefined=lambda: False)
-    file = SimpleNamespace(numLogicalRecords=lambda: unknown, path=lambda: "k=1/part-0.parquet")
+    file = LiveFile({"path": "k=1/part-0.parquet", "stats": '{"tightBounds": true}'})
     with pytest.raises(InputFault, match=r"expected statistics of file part-0\.parquet .* `floodmark reset`"):
         rows_of(file)

@@ -12,6 +12,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from floodmark.ledger.delta.keybounds import Bound
+from floodmark.spark.session import jvm as shortcuts
 from floodmark.spark.write.rewriting import Rewriting, name_of, rows_of
 
 FILES = 300
@@ -24,6 +25,7 @@ def test_calls_to_the_jvm_do_not_grow_with_the_files_of_a_table(
     rows = pa.table({"p": list(range(FILES)), "n": list(range(FILES))})
     write_deltalake(address, rows, partition_by=["p"])
     reading = Rewriting(spark, address, "floodmark/test")
+    monkeypatch.setattr(shortcuts, "PORTION", FILES // 3 + 1)
     jvm: Any = spark._jvm
     client, calls = jvm._gateway_client, list[str]()
     send = client.send_command

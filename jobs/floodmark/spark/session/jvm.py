@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from py4j.java_gateway import JavaClass
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 ADDED = "org.apache.spark.sql.delta.actions.AddFile"
+PORTION = 5_000  # actions in one text: up to some 20 MB with statistics, of which both sides hold a few copies
 
 
 def jvm_class(session: SparkSession, name: str) -> Any:
@@ -22,16 +24,21 @@ def jvm_class(session: SparkSession, name: str) -> Any:
     return JavaClass(name, jvm._gateway_client)
 
 
-def as_log(session: SparkSession, actions: Any) -> Any:
-    """What a log would say of actions of Delta's, in one call for all of them: a call each adds up to seconds."""
-    return json.loads(_delta_json(session).writeValueAsString(actions))
+def as_log(session: SparkSession, actions: Any) -> Iterator[Any]:
+    """What a log would say of actions of Delta's, a Scala sequence, in few calls: one for each adds up to seconds."""
+    mapper, portions = _delta_json(session), actions.grouped(PORTION)
+    while portions.hasNext():
+        yield from json.loads(mapper.writeValueAsString(portions.next()))
 
 
 def added_files(session: SparkSession, files: Iterable[Mapping[str, Any]]) -> Any:
     """The other way round, for files that a log adds: a list of the JVM."""
-    mapper = _delta_json(session)
+    mapper, rest = _delta_json(session), iter(files)
     kind = mapper.getTypeFactory().constructFromCanonical(f"java.util.ArrayList<{ADDED}>")
-    return mapper.readValue(json.dumps(list(files)), kind)
+    found = mapper.readValue("[]", kind)
+    while portion := list(islice(rest, PORTION)):
+        found.addAll(mapper.readValue(json.dumps(portion), kind))
+    return found
 
 
 def _delta_json(session: SparkSession) -> Any:

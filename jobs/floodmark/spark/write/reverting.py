@@ -6,6 +6,8 @@ statistics, deletion vector and row ids. No file is written.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from floodmark.core.lifecycle.abandoning import SinkState
 from floodmark.core.protocol.presence import file_id
 from floodmark.core.text.tablenames import about_named
@@ -36,10 +38,10 @@ class Reverting(Rewriting):
         back = self._deltas(_added(coming[key]) for key in sorted(seen.net.removed))
         self._files = gone.concat(self._seq_of(back))
 
-    def _before(self, commit: int) -> list[LiveFile]:
+    def _before(self, commit: int) -> Iterator[LiveFile]:
         """The files of the table as it was before a commit."""
         none, log = self._class("scala.Option").empty(), self._txn.deltaLog()
-        return self._live(log.getSnapshotAt(commit - 1, none, none, False).allFiles().collectAsList())
+        return self._live(self._all_of(log.getSnapshotAt(commit - 1, none, none, False)))
 
 
 def _added(file: LiveFile) -> LiveFile:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -56,15 +56,17 @@ class Rewriting(Appending):
         known = [] if self._has_setting(RENAMED) else bounds
         return [file for file in self._live_files() if may_hold(file.stats, known, file.partition)]
 
-    def _live_files(self) -> list[LiveFile]:
+    def _live_files(self) -> Iterator[LiveFile]:
         """All files of the table: from its checksum, if that lists them, otherwise by Spark jobs over its log."""
         checksum = self._txn.snapshot().checksumOpt()
         listed = checksum.get().allFiles() if checksum.isDefined() else checksum
-        found = listed.get() if listed.isDefined() else self._txn.snapshot().allFiles().collectAsList()
-        return self._live(found)
+        return self._live(listed.get() if listed.isDefined() else self._all_of(self._txn.snapshot()))
 
-    def _live(self, files: Any) -> list[LiveFile]:
-        return [LiveFile(said) for said in as_log(self._session, files)]
+    def _all_of(self, snapshot: Any) -> Any:
+        return self._seq_of(snapshot.allFiles().collectAsList())
+
+    def _live(self, files: Any) -> Iterator[LiveFile]:
+        return map(LiveFile, as_log(self._session, files))
 
     def _deltas(self, files: Iterable[LiveFile]) -> Any:
         """The files as Delta's own, in a list of the JVM."""
