@@ -23,6 +23,7 @@ from floodmark.connectors.targets.postgres import sessions, target
 from floodmark.connectors.targets.postgres.merging import MANY, Merging
 from floodmark.connectors.targets.postgres.options import WrittenPostgres
 from floodmark.connectors.targets.postgres.reading import read
+from floodmark.connectors.targets.postgres.statements import positions_table
 from floodmark.connectors.targets.postgres.table import PostgresTable
 from floodmark.connectors.targets.postgres.target import PostgresTarget
 from floodmark.connectors.targets.postgres.types import arrow_type
@@ -378,6 +379,18 @@ def test_a_table_that_is_unlogged_later_is_refused_though_nothing_is_sent(server
     server.run(f"ALTER TABLE {merged.table} SET UNLOGGED")
     with pytest.raises(Refused, match=rf"ALTER TABLE {merged.table} SET LOGGED"):
         merged.claim()
+
+
+def test_a_login_without_the_right_to_create_tables_ships_into_tables_that_exist(
+    server: Server, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", server.uri.replace("//airflow:", "//narrow:"))
+    server.run(f"DROP ROLE IF EXISTS narrow; CREATE ROLE narrow LOGIN PASSWORD '{server.password}'")
+    server.run("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    rights = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO narrow"
+    merged = Merged(server, place.name, MADE, None, also=f"{positions_table('public')}; {rights}", key=())
+    merged.send([(("a", 1, 1), False)])
+    assert merged.rows() == {("a", 1, 1)}
 
 
 def test_a_table_that_hides_rows_from_the_login_is_refused(

@@ -37,6 +37,7 @@ from typer.main import get_command
 
 from floodmark.cli.app import app
 from floodmark.cli.commands.init import write
+from floodmark.connectors.targets.postgres.statements import positions_table
 from floodmark.core.cases.casefile import case_schema_text
 from floodmark.core.rules.rule import json_schema, load_rule
 from floodmark.core.rules.words import WORDS
@@ -271,3 +272,11 @@ def _parts(text: ast.JoinedStr) -> Iterator[str]:
 
 def _length(text: ast.JoinedStr) -> int:
     return sum(len(str(part.value)) for part in text.values if isinstance(part, ast.Constant))
+
+
+def test_the_table_of_positions_is_shown_as_the_relay_creates_it() -> None:
+    shown = re.findall(
+        r"CREATE TABLE public\.floodmark_position [^;]+", (CHECKOUT / "docs/reference/targets.md").read_text()
+    )
+    made = positions_table("public").replace('"', "").replace("IF NOT EXISTS ", "")
+    assert [" ".join(one.split()) for one in shown] == [made]

@@ -30,6 +30,7 @@ SELECT a.attname::text, k.index, l.collname::text FROM pg_attribute a CROSS JOIN
   WHERE i.indrelid = a.attrelid AND i.indisunique AND part.attnum = a.attnum) k
 JOIN pg_collation l ON l.oid = k.compares AND NOT l.collisdeterministic
 WHERE a.attrelid = to_regclass(%(table)s) AND a.attname = ANY(%(key)s) ORDER BY k.index NULLS FIRST LIMIT 1"""
+THERE = "SELECT 1 WHERE to_regclass(%s) IS NOT NULL"
 ACTING = f"SELECT bool_or(c.relhastriggers OR c.relhasrules) FROM {_PARTS}"
 SWALLOWING = f"""
 SELECT bool_or(c.relhasrules OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal))

@@ -79,7 +79,7 @@ class PostgresTarget(Target):
             return found
         with self._transaction() as session:
             session.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [f"floodmark {self._key}"])
-            session.execute(sql.positions_table(self._schema))
+            self._make_positions(session)
             found = self._position(session)
             if found is None:
                 self._make(session, owner, layout)
@@ -92,6 +92,11 @@ class PostgresTarget(Target):
         if found.ledger == owner:
             with self._transaction() as session:
                 self._table.check_there(session)
+
+    def _make_positions(self, session: psycopg.Connection[Any]) -> None:
+        """Create their table only where none is: PostgreSQL asks for the right to create tables before it looks."""
+        if session.execute(sql.THERE, [sql.quoted(self._schema, sql.POSITIONS)]).fetchone() is None:
+            session.execute(sql.positions_table(self._schema))
 
     def _make(self, session: psycopg.Connection[Any], owner: str, layout: Layout) -> None:
         if self._table.columns(session):
