@@ -107,6 +107,8 @@ THEN = "o.ts = f.date"
         (f"SELECT 1 AS c {LEFT.replace('LEFT', 'INNER')} {GROUPED}", True),
         (f"SELECT 1 AS c {LEFT.replace('LEFT', 'LEFT SEMI')} {GROUPED}", True),
         (f"SELECT 1 AS c {LEFT.replace('LEFT', 'LEFT ANTI')} {GROUPED}", True),
+        (f"SELECT max(city) AS c {LEFT} WHERE hash(f.*) > 1 {GROUPED}", False),
+        (f"SELECT max(city) AS c {LEFT} WHERE hash(*) > 1 {GROUPED}", True),
         (f"SELECT 1 AS c FROM airports a, flights f WHERE a.iata = f.origin {GROUPED}", True),
         (f"SELECT 1 AS c FROM (SELECT f.date, a.city {LEFT}) f {GROUPED}", True),
         (f"WITH f AS (SELECT f.date, a.city {LEFT}) SELECT 1 AS c FROM f {GROUPED}", True),
@@ -118,6 +120,7 @@ def test_a_lookup_table_may_decide_which_rows_a_session_has(sql: str, decides: b
 
 
 BEFORE = "f.date BETWEEN o.ts AND o.ts + INTERVAL '1' HOUR"
+COUNTED = "count(*) OVER (PARTITION BY f.k ORDER BY f.date RANGE BETWEEN INTERVAL '1' MINUTE PRECEDING AND CURRENT ROW)"
 
 
 @pytest.mark.parametrize(
@@ -139,6 +142,27 @@ BEFORE = "f.date BETWEEN o.ts AND o.ts + INTERVAL '1' HOUR"
         (f"SELECT f.date, k {LEFT}", "f.k = o.k", True),
         (f"SELECT * {LEFT}", "f.k = o.k", True),
         (f"SELECT f.*, a.* {LEFT}", "f.k = o.k", True),
+        (f"SELECT f.*, a.* EXCEPT (k, date) {LEFT}", "f.k = o.k", False),
+        (f"SELECT f.*, a.* EXCEPT (k) {LEFT}", "f.k = o.k", True),
+        (f"SELECT f.*, a.* EXCEPT (k, s.date) {LEFT}", "f.k = o.k", True),
+        (f"SELECT f.date, (f.k), upper(a.city) {LEFT}", "f.k = o.k", False),
+        (f"SELECT f.date, upper(f.k), a.city {LEFT}", "f.`upper(k)` = o.k", False),
+        (f"SELECT f.k, f.date, (a.city) {LEFT}", "f.city = o.k", True),
+        (f"SELECT f.k, f.date, ((a.city)) {LEFT}", "city = o.k", True),
+        (f"SELECT f.k, f.date, CAST(a.city AS STRING) {LEFT}", "f.city = o.k", True),
+        (f"SELECT f.k, f.date, upper(a.city) {LEFT}", "f.`upper(city)` = o.k", True),
+        (f"SELECT f.k, f.date, a.s['x'] {LEFT}", "f.`s[x]` = o.k", True),
+        (f"SELECT f.k, f.date, a.s[0].x {LEFT}", "f.x = o.k", True),
+        (f"SELECT f.k, f.date, struct(a.city AS city) AS f {LEFT}", "f.city = o.k", True),
+        (f"SELECT f.k, f.date, struct(a.city AS city) AS o {LEFT}", "f.k = o.city", True),
+        (f"SELECT f.k, f.date, hash(f.*) AS h {LEFT}", "f.h = o.k", False),
+        (f"SELECT f.k, f.date, hash(*) AS h {LEFT}", "f.h = o.k", True),
+        (f"SELECT f.k, f.date, a.city {LEFT}", "f.k = o.k AND hash(f.*) > 1", True),
+        (f"SELECT f.k, f.date, a.city {LEFT}", "f.k = o.k AND hash(*) > 1", True),
+        (f"SELECT f.k, f.date, row_number() OVER (PARTITION BY f.k ORDER BY f.date) AS n {LEFT}", "f.n = o.k", True),
+        (f"SELECT f.k, f.date, {COUNTED} AS n {LEFT}", "f.n = o.k", True),
+        (f"SELECT f.k, f.date, {COUNTED} AS n {LEFT}", "f.k = o.k", False),
+        (f"SELECT f.k, f.date, {COUNTED} AS n FROM flights f", "f.n = o.k", False),
         (f"SELECT f.date, f.k {LEFT} UNION ALL SELECT date, k FROM flights", "f.k = o.k", True),
         (f"SELECT date, k FROM (SELECT f.date, f.k {LEFT.replace('LEFT', 'LEFT SEMI')})", "f.k = o.k", True),
     ],
@@ -149,6 +173,14 @@ def test_a_lookup_table_may_decide_which_rows_of_a_full_join_find_a_partner(
     """A row with a partner becomes final at another time than one without: another epoch reads another version."""
     (full,) = query(f"SELECT o.k, f.k AS fk FROM others o FULL JOIN ({side}) f ON {matched} AND {BEFORE}").full_joins
     assert full.decided_by == ({"airports"} if decides else frozenset())
+
+
+@pytest.mark.parametrize("same", ["f.date = o.ts", "f.date >= o.ts AND o.ts >= f.date"])
+def test_rows_of_one_time_are_final_together_with_their_partners(same: str) -> None:
+    """So one epoch writes them, by one version of the table."""
+    side = f"SELECT f.k, f.date {LEFT.replace('LEFT', 'INNER')}"
+    (full,) = query(f"SELECT o.k, f.k AS fk FROM others o FULL JOIN ({side}) f ON f.k = o.k AND {same}").full_joins
+    assert not full.decided_by
 
 
 def test_a_lookup_table_above_a_full_join_decides_of_no_partner() -> None:

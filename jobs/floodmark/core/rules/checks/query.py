@@ -89,7 +89,7 @@ def _full_join_problem(rule: Rule, name: str) -> str:
         f"version of {name}, by which a row is written without its partner and with it, or not at all. Join {name} "
         f"above the FULL JOIN: FROM (SELECT ... FULL JOIN ...) j JOIN {name} ON ... Or write LEFT JOIN {name} below "
         "it, and name in the WHERE there, and for the columns that the ON compares, only columns of streams, with the "
-        f"stream's name (s.k){_other_ways(rule, name)}"
+        f"stream's name (s.k), and no OVER{_other_ways(rule, name)}"
     )
 
 

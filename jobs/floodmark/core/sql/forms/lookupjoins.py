@@ -68,9 +68,10 @@ def matching(full: Select) -> frozenset[str]:
     aliases = {read.alias for read in full.reads}
     found = frozenset[str]()
     for side in full.reads:
-        names = {name for column in compared if (name := _name_in(side.alias, aliases, column))}
         if isinstance(side.source, Select):
-            found |= deciding(side.source, _listed(side.source, names))
+            names = {name for column in compared if (name := _name_in(side.alias, aliases, column))}
+            structs = {first for column in compared if (first := column.parts[0].name.lower()) in aliases}
+            found |= deciding(side.source, _listed(side.source, names, structs))
         else:
             found |= lookups_of(side.source)
     return found
@@ -84,34 +85,60 @@ def _name_in(relation: str, relations: set[str], column: exp.Column) -> str | No
     return fields[0] if first == relation else None
 
 
-def _listed(select: Select, names: set[str]) -> Iterator[exp.Column]:
-    """The columns from which the select list makes those of these names; a `*` may hold what it does not name."""
-    items = select.node.expressions
-    plain = {item.alias_or_name.lower(): item for item in items if not item.is_star}
-    for name in names & plain.keys():
-        yield from plain[name].find_all(exp.Column)
-    if names - plain.keys():
-        yield from (item if isinstance(item, exp.Column) else exp.column("*") for item in items if item.is_star)
+def _listed(select: Select, names: set[str], structs: set[str]) -> Iterator[exp.Column]:
+    """The columns from which the select list makes those of these names.
+
+    An item whose name the text does not show, such as `*`, may have any name that no other item has. structs: names
+    of relations; an item with such a name may be a struct that ON reads a field of.
+    """
+    items = [(_shown_name(item), item) for item in select.node.expressions]
+    missing = names - {name for name, _ in items}
+    for name, item in items:
+        if "*" in names or name in names | structs or (name is None and missing - _excepted(item)):
+            yield from _columns_in(item)
+
+
+def _shown_name(item: exp.Expr) -> str | None:
+    """The name of an item of a select list in lower case; None if the text does not show it."""
+    node = item.unnest()
+    return node.alias_or_name.lower() if isinstance(node, exp.Alias | exp.Column) and not node.is_star else None
+
+
+def _excepted(item: exp.Expr) -> set[str]:
+    """The columns that a `*` leaves out; EXCEPT (s.x) leaves out a field only."""
+    star = item.find(exp.Star) if item.is_star else None
+    left_out = (star.args.get("except_") or []) if star is not None else []
+    return {column.name.lower() for column in left_out if not column.args.get("table")}
 
 
 def _deciding_columns(select: Select) -> Iterator[exp.Column]:
     """The columns in WHERE and GROUP BY, without the event time in a window call."""
     where, grouped = select.node.args.get("where"), select.node.args.get("group")
     if where is not None:
-        yield from where.find_all(exp.Column)
+        yield from _columns_in(where)
     for item in grouped.expressions if grouped is not None else ():
         call = window_called(select, item)
         listed = listed_as(select, item) if isinstance(item, exp.Literal) else item
         for node in call.expressions[1:] if call is not None else [listed or item]:
-            yield from node.find_all(exp.Column)
+            yield from _columns_in(node)
 
 
 def _joining_columns(joins: Sequence[exp.Join]) -> Iterator[exp.Column]:
     """The columns in ON and USING."""
     for join in joins:
         on = join.args.get("on")
-        yield from on.find_all(exp.Column) if on is not None else ()
+        yield from _columns_in(on) if on is not None else ()
         yield from map(exp.column, using(join))
+
+
+def _columns_in(node: exp.Expr) -> Iterator[exp.Column]:
+    """The columns that an expression reads: `*` for all columns, and for OVER, whose values depend on how many rows
+    there are."""
+    for part in node.walk(prune=lambda one: isinstance(one, exp.Column | exp.Star | exp.Window)):
+        if isinstance(part, exp.Column):
+            yield part
+        elif isinstance(part, exp.Star | exp.Window):
+            yield exp.column("*")
 
 
 def _is_of(relations: set[str], shared: set[str], column: exp.Column) -> bool:
