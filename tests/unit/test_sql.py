@@ -295,22 +295,27 @@ BESIDE = "FROM flights f JOIN airports a ON f.o = a.iata"
 @pytest.mark.parametrize(
     ("sql", "keys", "final"),
     [
-        (f"SELECT a.city, count(*) AS n {BESIDE} GROUP BY city", "city", "SELECT city, {} GROUP BY city"),
+        (f"SELECT a.city, count(*) AS n {BESIDE} GROUP BY city", "city", "SELECT `f`.city, {} GROUP BY city"),
         (
             f"SELECT f.o, A.city AS c, count(*) AS n {BESIDE} GROUP BY f.o, `a`.city",
             "o city",
-            "SELECT f.o, city AS c, {} GROUP BY f.o, city",
+            "SELECT f.o, `f`.city AS c, {} GROUP BY f.o, `f`.city",
         ),
         (
             f"SELECT upper(a.city) AS u, f.a.city AS x, a.s.k AS y, count(*) FILTER (WHERE a.city > 'A') AS n {BESIDE} "
             "GROUP BY a.city, a.s, f.a",
             "city s a",
-            "SELECT upper(city) AS u, f.a.city AS x, s.k AS y, {} GROUP BY city, s, f.a",
+            "SELECT upper(`f`.city) AS u, f.a.city AS x, `f`.s.k AS y, {} GROUP BY `f`.city, `f`.s, f.a",
+        ),
+        (
+            f"SELECT a.f AS r, a.f.k AS x, f.k, count(*) AS n {BESIDE} GROUP BY f.k, a.f",
+            "k f",
+            "SELECT `f`.f AS r, `f`.f.k AS x, f.k, {} GROUP BY f.k, `f`.f",
         ),
         (
             "SELECT f.o, count(*) AS n FROM airports a JOIN flights f ON f.o = a.iata GROUP BY f.o",
             "o",
-            "SELECT o, {} GROUP BY o",
+            "SELECT `a`.o, {} GROUP BY `a`.o",
         ),
     ],
 )

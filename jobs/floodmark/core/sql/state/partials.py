@@ -288,16 +288,17 @@ def over_streams(shape: Shape, grouped: Select, columns: Sequence[str], group: s
 def over_totals(shape: Shape, grouped: Select, calls: Sequence[Call], keys: Collection[str]) -> Merging:
     """The SELECT with each aggregate replaced by its result, over rows of partials; keys: their names, in lower case.
 
-    These rows are one relation. It has the name of the first that the SELECT reads, so keys lose the name of another.
+    These rows are one relation. It has the name of the first that the SELECT reads, so keys of another get that name.
     """
     listed, group = clause_of(shape.words, grouped, "select"), clause_of(shape.words, grouped, "group")
     having = clause_of(shape.words, grouped, "having")
-    alias = f" AS {quoted(grouped.reads[0].alias)}" if grouped.reads[0].alias else ""
+    first = quoted(grouped.reads[0].alias) if grouped.reads[0].alias else ""
+    qualifier = (f"{first}.",) if first else ()  # without one, a key could be read as that relation's name: s in s.k
     changes = [(call.start, call.end, call.result) for call in calls]
-    changes += [(start, end, ()) for start, end in _other_qualifiers(shape, grouped, keys)]
+    changes += [(start, end, qualifier) for start, end in _other_qualifiers(shape, grouped, keys)]
     columns = _replaced(shape.sql, changes, listed[0].start, listed[-1].end)
     rest = _replaced(shape.sql, changes, group[0].start, (having or group)[-1].end)
-    return Merging((*columns, f"\nFROM {TOTALS}{alias} ", *rest))
+    return Merging((*columns, f"\nFROM {TOTALS}{f' AS {first}' if first else ''} ", *rest))
 
 
 def _other_qualifiers(shape: Shape, grouped: Select, keys: Collection[str]) -> Iterator[tuple[int, int]]:
