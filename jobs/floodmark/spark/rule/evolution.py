@@ -59,7 +59,8 @@ def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -
 
 
 def check_parts(plan: Plan, found: Sites, recorded: Columns) -> None:
-    """Raise WrongColumn if partial aggregates or numbered rows in state have a column whose type is another now.
+    """Raise WrongColumn if partial aggregates or numbered rows in state have a column whose type is another now, such
+    as a struct that gained a field.
 
     They cannot be told from the columns of the streams, as rows in state can. recorded: those of the last epoch.
     """
@@ -69,8 +70,10 @@ def check_parts(plan: Plan, found: Sites, recorded: Columns) -> None:
     for name in plan.fold.tables.keys() - now.keys():
         site = found.state[name]
         if tables.open_table(site.address) is not None:
-            present = layouts.schema_of(site.address)
-            _refuse_other_types(plan.rule.rule, site.name, present, plan.fold.tables[name], "no epoch is open")
+            present, wanted = layouts.schema_of(site.address), plan.fold.tables[name]
+            more = [f"{path}{quoted(field.name)}: found {field.dataType.simpleString()}, kept without it"
+                    for path, field in typechanges.gained_fields(present, wanted)]  # fmt: skip
+            _refuse_other_types(plan.rule.rule, site.name, present, wanted, "no epoch is open", more)
 
 
 def _dropped(plan: Plan, found: Sites, head: Head) -> Iterator[tuple[str, Site]]:
@@ -102,15 +105,18 @@ def fit_quarantine(session: SparkSession, plan: Plan, found: Sites, open_epoch: 
         layouts.add_fields(session, site.address, typechanges.gained_fields(there, wanted))
 
 
-def _refuse_other_types(rule: str, name: str, present: StructType, wanted: StructType, stays: str) -> None:
+def _refuse_other_types(
+    rule: str, name: str, present: StructType, wanted: StructType, stays: str, more: Sequence[str] = ()
+) -> None:
+    """more: other differences, which are refused here, too."""
     found = typechanges.wrong_types(present, wanted)
-    wrong = "; ".join(f"{path}: kept as {known}, found {now}" for path, known, now in found)
+    wrong = "; ".join([*(f"{path}: kept as {known}, found {now}" for path, known, now in found), *more])
     if wrong:
         raise WrongColumn(
             f"rule {rule}: expected the column types of its {name} rows ({wrong}). Nothing was read, and {stays}. "
-            f"Delta cannot narrow a type again: start over with `floodmark reset {rule}`, or with `floodmark reset "
-            f"{rule} --keep-output`, after which the sinks keep their rows and also get the rows of the same input "
-            "again"
+            "Delta cannot narrow a type again or remove a field from a struct: start over with `floodmark reset "
+            f"{rule}`, or with `floodmark reset {rule} --keep-output`, after which the sinks keep their rows and also "
+            "get the rows of the same input again"
         )
 
 
