@@ -11,7 +11,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from support.flow import Flow
 
-from floodmark.core.application.sparkconf import static_conf
+from floodmark.core.application.sparkconf import MEANING, MEANING_UNSET, static_conf
 from floodmark.errors import HistoryGone, InputFault, ProcessFault, Refused, RunFailed, TableBroken
 from floodmark.spark.session.faults import explained, of_new_epoch, of_open_epoch, of_table, of_version
 from floodmark.spark.session.session import root_session, rule_session
@@ -205,12 +205,22 @@ class Told(dict[str, str]):
     def set(self, key: str, value: str) -> None:
         self[key] = value
 
+    def unset(self, key: str) -> None:
+        self.pop(key, None)
+
 
 def test_no_setting_of_a_cluster_lets_a_broken_or_missing_file_go_unsaid(tmp_path: Path) -> None:
     found: Any = Told({"spark.sql.files.ignoreCorruptFiles": "true", "spark.sql.files.ignoreMissingFiles": "true"})
     rule_session(found, Flow(tmp_path.resolve()).rule(), "UTC", True)
     named = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
     assert [found[name] for name in named] == ["false", "false"]
+
+
+def test_no_setting_of_a_cluster_changes_what_sql_means(tmp_path: Path) -> None:
+    found: Any = Told(dict.fromkeys((*MEANING, *MEANING_UNSET), "other"))
+    rule_session(found, Flow(tmp_path.resolve()).rule(), "UTC", True)
+    assert {key: found[key] for key in MEANING} == MEANING
+    assert found.keys().isdisjoint(MEANING_UNSET)
 
 
 def test_versions_of_more_than_a_week_ago_are_read_as_long_as_they_are_there(tmp_path: Path) -> None:

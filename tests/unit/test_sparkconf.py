@@ -70,6 +70,9 @@ def test_sql_means_the_same_whatever_a_cluster_says() -> None:
         "legacy.sizeOfNull",
         "legacy.timeParserPolicy",
         "parser.escapedStringLiterals",
+        "jsonGenerator.ignoreNullFields",
+        "icu.caseMappings.enabled",
+        "legacy.groupingIdWithAppendedUserGroupBy",
     ],
 )
 def test_a_setting_by_which_sql_means_something_else_is_not_left_to_a_cluster(name: str) -> None:

@@ -115,6 +115,7 @@ MEANING = {
     # Which columns GROUP BY names.
     "spark.sql.groupByOrdinal": "true",
     "spark.sql.groupByAliases": "true",
+    "spark.sql.analyzer.preferColumnOverLcaInArrayIndex": "true",
     # What functions and casts return.
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
@@ -128,7 +129,42 @@ MEANING = {
     "spark.sql.legacy.statisticalAggregate": "false",
     "spark.sql.legacy.percentileDiscCalculation": "false",
     "spark.sql.legacy.integerGroupingId": "false",
+    "spark.sql.legacy.groupingIdWithAppendedUserGroupBy": "false",
+    "spark.sql.legacy.allowNegativeScaleOfDecimal": "false",
+    "spark.sql.legacy.fromDayTimeString.enabled": "false",
+    "spark.sql.preserveCharVarcharTypeInfo": "false",
+    # Of functions over texts: upper, split, encode, concat, elt, lpad.
+    "spark.sql.icu.caseMappings.enabled": "true",
+    "spark.sql.legacy.truncateForEmptyRegexSplit": "false",
+    "spark.sql.legacy.codingErrorAction": "false",
+    "spark.sql.legacy.javaCharsets": "false",
+    "spark.sql.function.concatBinaryAsString": "false",
+    "spark.sql.function.eltOutputAsString": "false",
+    "spark.sql.legacy.lpadRpadAlwaysReturnString": "false",
+    "spark.sql.legacy.collationAwareHashFunctions": "false",
+    # Of functions over arrays and maps.
+    "spark.sql.legacy.allowNullComparisonResultInArraySort": "false",
+    "spark.sql.legacy.createEmptyCollectionUsingStringType": "false",
+    "spark.sql.legacy.disableMapKeyNormalization": "false",
+    "spark.sql.mapZipWithUsesJavaCollections": "true",
+    # Of JSON, CSV and variants.
+    "spark.sql.jsonGenerator.ignoreNullFields": "true",
+    "spark.sql.jsonGenerator.writeNullIfWithDefaultValue": "true",
+    "spark.sql.json.enablePartialResults": "true",
+    "spark.sql.json.enableExactStringParsing": "true",
+    "spark.sql.legacy.json.allowEmptyString.enabled": "false",
+    "spark.sql.legacy.nullValueWrittenAsQuotedEmptyStringCsv": "false",
+    "spark.sql.columnNameOfCorruptRecord": "_corrupt_record",
+    "spark.sql.variant.allowDuplicateKeys": "false",
+    "spark.sql.variant.validateUnicodeInJsonParsing": "true",
+    # A copy of the rule's session has these settings, too, not the cluster's.
+    "spark.sql.legacy.sessionInitWithConfigDefaults": "false",
 }
+# Spark has no value for these, and then decides by the options of from_json and from_csv.
+MEANING_UNSET = (
+    "spark.sql.legacy.json.enableDateTimeParsingFallback",
+    "spark.sql.legacy.csv.enableDateTimeParsingFallback",
+)
 
 # Before each commit, Floodmark checks how many rows its files hold.
 STATISTICS = {"spark.databricks.delta.stats.collect": "true"}

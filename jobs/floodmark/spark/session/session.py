@@ -15,6 +15,7 @@ from floodmark import __version__
 from floodmark.core.application.sparkconf import (
     DELTA,
     MEANING,
+    MEANING_UNSET,
     NO_COMPACTION,
     OLD_VERSIONS,
     STATISTICS,
@@ -101,6 +102,8 @@ def rule_session(root: SparkSession, rule: Rule, zone: str, ansi: bool) -> Spark
         # Most have the value already, from the application's own settings, and each call of the JVM takes time.
         if session.conf.get(key, None) != value and session.conf.isModifiable(key):
             session.conf.set(key, value)
+    for key in MEANING_UNSET:
+        session.conf.unset(key)
     return session
 
 
