@@ -199,7 +199,10 @@ GIT = "airflow.providers.git.bundles.git.GitDagBundle"
         ([(LOCAL, {})], None),
         ([(GIT, {"subdir": "dags"}), (LOCAL, {"path": None})], None),
         ([(LOCAL, {"path": "/opt/dags/../dags"})], None),
+        ([(GIT, {}), (LOCAL, {"path": "/opt"})], None),
         ([(LOCAL, {"path": "/mnt/dags"})], ["0"]),
+        ([(LOCAL, {"path": "/opt/dag"})], ["0"]),
+        ([(LOCAL, {"path": "/opt/dags/mine"})], ["0"]),
         ([(GIT, {}), (LOCAL, {"path": "/mnt/dags"})], ["0", "1"]),
     ],
 )

@@ -128,13 +128,14 @@ def _dags_folder() -> Path:
 
 
 def _other_bundles(folder: Path, bundles: str) -> list[str] | None:
-    """The names of Airflow's DAG bundles, if none of them is the folder. None also for what Airflow itself refuses."""
+    """The names of Airflow's DAG bundles, if none of them reads the folder: Airflow looks for DAGs in the folders below
+    a bundle's, too. None also for what Airflow itself refuses."""
     try:
         found = {str(one["name"]): (str(one["classpath"]), one.get("kwargs") or {}) for one in json.loads(bundles)}
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     local = [about.get("path") or folder for kind, about in found.values() if kind.endswith(".LocalDagBundle")]
-    is_read = any(Path(one).resolve() == folder.resolve() for one in local)
+    is_read = any(folder.resolve().is_relative_to(Path(one).resolve()) for one in local)
     return None if is_read or not found else list(found)
 
 
