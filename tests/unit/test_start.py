@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,8 +21,10 @@ from floodmark.connectors.sources.kafka.offsets import Ends
 from floodmark.connectors.sources.kafka.source import KafkaSource
 from floodmark.core.committimes import committed, in_commit_from
 from floodmark.core.rules.model import Lookup, StartAt
-from floodmark.errors import HistoryGone, NotThereYet, TableBroken
+from floodmark.errors import HistoryGone, NotThereYet, RunFailed, TableBroken
+from floodmark.ledger.delta import committimes
 from floodmark.ledger.delta.committimes import commit_times
+from floodmark.ledger.delta.damage import HELD
 from floodmark.spark.read.lookuprows import First, _spans
 
 BASE = 2_000_000_000_000  # milliseconds; the commits' own times are long before it or are not there
@@ -138,11 +141,11 @@ def _keeping_its_time(entry: Path, text: str) -> None:
 def test_entries_older_than_the_versions_that_rows_meet_are_not_read(table: Path) -> None:
     """They are here no log entries at all, and a read of all of them is refused."""
     DeltaTable(table).create_checkpoint()
-    for version in range(4):
+    for version in range(3):
         _keeping_its_time(_entry(table, version), "x")
     since = (BASE + 21) * 1000
-    assert [one.version for one in _history(table).versions_since(5, since)] == [4, 5]
-    with pytest.raises(TableBroken, match="log entry 3"):
+    assert [one.version for one in _history(table).versions_since(5, since)] == [4, 5], "3 is read: 4 names no time"
+    with pytest.raises(TableBroken, match="log entry 2"):
         _history(table).versions_since(5, None)
 
 
@@ -182,12 +185,94 @@ def test_entries_that_were_copied_matter_only_where_a_needed_time_depends_on_the
     since, copied = (BASE + 12) * 1000, BASE - 4_000_000
     for version in range(2):
         _restate(table, version, BASE + version, timestamp=copied)
+    _restate(table, 2, BASE + 10, timestamp=BASE + 10)
     assert [one.version for one in _history(table).versions_since(5, since)] == [3, 4, 5]
     with pytest.raises(HistoryGone, match="log entry 0 says"):
         _history(table).versions_since(5, None)
     _restate(table, 1, BASE + 11, timestamp=copied)
     with pytest.raises(HistoryGone, match="log entry 1 says"):
         _history(table).versions_since(5, (BASE + 13) * 1000)
+
+
+def test_an_older_entry_tells_of_a_copy_where_the_newest_name_no_time(table: Path) -> None:
+    """Their writer may leave it out. The times of the copy would be taken for those of the versions."""
+    _restate(table, 3, BASE + 11)
+    _restate(table, 5, BASE + 21)
+    since = (BASE + 22) * 1000
+    assert [one.version for one in _history(table).versions_since(5, since)] == [5]
+    _restate(table, 1, BASE, timestamp=BASE - 4_000_000)
+    with pytest.raises(HistoryGone, match="log entry 1 says"):
+        _history(table).versions_since(5, since)
+
+
+def test_an_entry_that_moves_a_time_and_names_none_has_an_older_one_speak_for_it(table: Path) -> None:
+    _restate(table, 2, BASE + 11)
+    _restate(table, 3, BASE + 11, timestamp=BASE + 11)
+    _restate(table, 1, BASE, timestamp=BASE - 4_000_000)
+    with pytest.raises(HistoryGone, match="log entry 1 says"):
+        _history(table).versions_since(5, (BASE + 13) * 1000)
+
+
+@pytest.fixture
+def held(table: Path) -> Path:
+    """The table while upkeep joins its files: versions 0 to 2 are not in its log, and will be again."""
+    DeltaTable(table).create_checkpoint()
+    shutil.copytree(table / "_delta_log", table / HELD)
+    for version in range(3):
+        _entry(table, version).unlink()
+    return table
+
+
+HELD_BACK = "log entry 2 is at .* while upkeep joins files. Retry"
+
+
+def test_what_upkeep_holds_of_a_history_is_not_gone(held: Path) -> None:
+    lookup = _history(held)
+    assert [one.version for one in lookup.versions_since(5, (BASE + 13) * 1000)] == [3, 4, 5]
+    for since in (None, BASE * 1000):
+        with pytest.raises(RunFailed, match=HELD_BACK):
+            lookup.versions_since(5, since)
+    with pytest.raises(RunFailed, match=HELD_BACK):  # as an open epoch does that is repeated
+        lookup.versions_since(2, NO_ROWS)
+
+
+def test_a_start_in_what_upkeep_holds_is_not_gone(held: Path) -> None:
+    assert _first(held, 12) == 4
+    with pytest.raises(RunFailed, match=HELD_BACK):
+        _first(held, 1)
+
+
+def test_rows_are_asked_whether_they_need_what_upkeep_holds(held: Path) -> None:
+    def since(exact: bool) -> First:
+        return First(*[(BASE + (13 if exact else 0)) * 1000] * 2)
+
+    assert [one.version for one in _spans(_history(held), 5, since, False, "")] == [3, 4, 5]
+    with pytest.raises(RunFailed, match=HELD_BACK):
+        _spans(_history(held), 5, since, False, "the SQL compares otherwise")
+
+
+def _listed_before_it_leaves(table: Path, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    DeltaTable(table).create_checkpoint()
+    found = [*committimes._files(str(table))]
+    monkeypatch.setattr(committimes, "_files", lambda _: iter(found))
+    _entry(table, version).unlink()
+
+
+@pytest.mark.parametrize("version", [4, 2, 0], ids=["rows meet it", "it moves another's time", "the oldest"])
+def test_an_entry_that_leaves_while_the_log_is_read_is_looked_for_again(
+    table: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    _restate(table, 2, BASE + 11, timestamp=BASE + 11)
+    _listed_before_it_leaves(table, version, monkeypatch)
+    since = None if version == 0 else (BASE + 13) * 1000
+    with pytest.raises(RunFailed, match=f"log entry {version} came or went"):
+        _history(table).versions_since(5, since)
+
+
+def test_an_entry_that_leaves_while_a_start_is_looked_for(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _listed_before_it_leaves(table, 0, monkeypatch)
+    with pytest.raises(RunFailed, match="log entry 0 came or went"):
+        _first(table, 12)
 
 
 def test_rows_are_asked_for_their_first_moment_only_where_the_log_is_cut_off(table: Path) -> None:

@@ -114,7 +114,8 @@ class LookupTable:
         """The versions up to `newest` that were valid at or after `since` (None: all), oldest first.
 
         undated: why all are needed although there are rows of a known time; empty where they are not. Raises
-        HistoryGone if the log does not reach back that far, Refused if there are too many.
+        HistoryGone if the log does not reach back that far, RunFailed if an upkeep has yet to put its entries back,
+        Refused if there are too many.
         """
         since = since if since is None else min(since, FOR_EVER)  # Spark knows later times
         since = since if not undated or since == NO_ROWS else None

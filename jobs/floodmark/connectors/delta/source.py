@@ -33,7 +33,7 @@ from floodmark.core.text.addresses import location
 from floodmark.core.text.tablenames import about, about_table
 from floodmark.errors import HistoryGone, NotThereYet
 from floodmark.ledger.delta import datafiles, tablelog, tables
-from floodmark.ledger.delta.committimes import commit_times
+from floodmark.ledger.delta.committimes import check_none_held, commit_times
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -354,6 +354,7 @@ def first_not_before(table: DeltaTable, address: str, moment: datetime) -> int:
     times = commit_times(table, address)
     found = first_from(times, floor(moment.timestamp() * 1000))
     if found is not None and found == min(times) > 0:
+        check_none_held(address, found)
         shown = datetime.fromtimestamp(times[found] / 1000, UTC).isoformat()
         raise HistoryGone(
             about_table(

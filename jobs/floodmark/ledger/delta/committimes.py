@@ -7,7 +7,7 @@ newest. So every version before such an entry gets the number, and the time, of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,16 +26,23 @@ _ENTRY = re.compile(r"(\d{20})\.json")  # no checkpoints, which may end so, nor 
 def commit_times(table: DeltaTable, address: str) -> dict[int, int]:
     """Version -> milliseconds since 1970, of all entries that the log still has, up to the loaded version.
 
-    Raises HistoryGone if the entries were copied without their times, TableBroken if one lacks its in-commit timestamp.
+    Raises HistoryGone if the entries were copied without their times, TableBroken if one lacks its in-commit timestamp,
+    RunFailed if the log changes meanwhile.
     """
     newest = table.version()
     files = {version: time for version, time in _files(address) if version <= newest}
     since = in_commit_from({name: value or "" for name, value in table.metadata().configuration.items()})
-    infos = {version: tablelog.info_in(one) for version, one in tablelog.logged(address, sorted(files))}
+    infos = {version: tablelog.info_in(one) for version, one in _entries(address, files, sorted(files))}
     own = {version: _own(address, version, infos[version]) for version in files if since and version >= since[0]}
-    said = {v: int(at) for v, info in infos.items() if v not in own and (at := info.get("timestamp")) is not None}
-    _refuse_copies(address, copied(files, said))
+    _refuse_copies(address, files, {version: info for version, info in infos.items() if version not in own})
     return committed(files, own, since)
+
+
+def check_none_held(address: str, oldest: int) -> None:
+    """Raise RunFailed if the log has entries before its `oldest`: an upkeep that joins files has yet to put them back,
+    or has done so meanwhile."""
+    if oldest > 0:
+        list(_entries(address, (), [oldest - 1]))
 
 
 def changes_since(table: DeltaTable, address: str, newest: int, since_us: int | None) -> dict[int, int]:
@@ -43,44 +50,63 @@ def changes_since(table: DeltaTable, address: str, newest: int, since_us: int | 
     was committed before `since_us` (None: to the oldest in the log). Oldest first; empty without any entry.
 
     Only their entries are read, from the newest on. Raises as `commit_times`, for what affects these times; RunFailed
-    if the log changes meanwhile.
+    if an upkeep holds some of them.
     """
     files = {version: time for version, time in _files(address) if version <= newest}
     oldest = min(files, default=newest + 1)
     since = in_commit_from({name: value or "" for name, value in table.metadata().configuration.items()})
     older = {version: time for version, time in files.items() if since is None or version < since[0]}
     times, found, infos = committed(older, {}, since), dict[int, int](), dict[int, dict[str, Any]]()
-    for version, actions in tablelog.entries(address, range(newest, oldest - 1, -1)):
-        if (actions is None) == (version in files):
-            raise not_now(address, f"log entry {version} came or went while the log was read")
-        if actions is None:
-            continue
+    for version, actions in _entries(address, files, range(newest, oldest - 1, -1)):
         infos[version] = tablelog.info_in(actions)
         if version == oldest or tablelog.changes_data(actions):
             found[version] = times[version] if version in times else _own(address, version, infos[version])
             if since_us is not None and found[version] * 1000 < since_us:
                 break
+    else:
+        check_none_held(address, oldest)
     _check_copied(address, older, infos)
     return dict(reversed(found.items()))
 
 
+def _entries(
+    address: str, files: Collection[int], versions: Sequence[int]
+) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """Those of the log entries that were listed (`files`), in this order. Raises RunFailed if one has come or gone
+    since."""
+    for version, actions in tablelog.entries(address, versions):
+        if (actions is None) == (version in files):
+            raise not_now(address, f"log entry {version} came or went while the log was read")
+        if actions is not None:
+            yield version, actions
+
+
 def _check_copied(address: str, files: Mapping[int, int], infos: Mapping[int, dict[str, Any]]) -> None:
     """Raise HistoryGone if the times of the entries that were read (`infos`) come from a copy. files: those whose time
-    is that of their file."""
+    is that of their file.
+
+    If the oldest entry names no time of its own, the next older one that does speaks for it.
+    """
     read = {version: info for version, info in infos.items() if version in files}
-    moves = _moves(files, min(read)) if read else None
-    if moves is not None:
-        read[moves] = tablelog.commit_info(address, moves)
-    said = {version: int(at) for version, info in read.items() if (at := info.get("timestamp")) is not None}
-    _refuse_copies(address, copied(files, said))
+    first = min(read, default=None)
+    if first is not None and ((mover := _mover(files, first)) != first or not _names_time(read[first])):
+        older = sorted((one for one in files if one <= mover and one != first), reverse=True)
+        for version, actions in _entries(address, files, older):
+            read[version] = tablelog.info_in(actions)
+            if _names_time(read[version]):
+                break
+    _refuse_copies(address, files, read)
 
 
-def _moves(files: Mapping[int, int], version: int) -> int | None:
-    """The earlier version whose file is so young that it moves this one's time; None if there is none."""
+def _mover(files: Mapping[int, int], version: int) -> int:
+    """The version whose file decides when this one was committed: its own, unless an earlier one is so young that it
+    moves this one's time."""
     times = committed(files, {}, None)
-    if times[version] == files[version]:
-        return None
-    return max(one for one in files if one < version and times[one] == files[one])
+    return max(one for one in files if one <= version and times[one] == files[one])
+
+
+def _names_time(info: Mapping[str, Any]) -> bool:
+    return info.get("timestamp") is not None
 
 
 def _own(address: str, version: int, info: dict[str, Any]) -> int:
@@ -93,7 +119,9 @@ def _own(address: str, version: int, info: dict[str, Any]) -> int:
     return int(info["inCommitTimestamp"])
 
 
-def _refuse_copies(address: str, version: int | None) -> None:
+def _refuse_copies(address: str, files: Mapping[int, int], infos: Mapping[int, Mapping[str, Any]]) -> None:
+    """Raise HistoryGone if one of these entries names a time long before its file's."""
+    version = copied(files, {version: int(info["timestamp"]) for version, info in infos.items() if _names_time(info)})
     if version is not None:
         raise HistoryGone(
             about_table(

@@ -15,7 +15,7 @@ from floodmark.core.lifecycle.zones import earliest_moment
 from floodmark.core.protocol.records.rows import Pinned
 from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.asof import by_start, first_start, undated
-from floodmark.errors import HistoryGone
+from floodmark.errors import HistoryGone, RunFailed
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape, time_type
 from floodmark.spark.session.faults import of_version
@@ -78,10 +78,11 @@ def moments_of(rule: Rule, shape: Shape, row: int, start: int) -> First:
 
 
 def _spans(table: LookupTable, newest: int, since: Since, by_start: bool, whole: str) -> list[VersionSpan]:
-    """The versions that the SQL can meet. The rows are asked only where the log is too short for what is known."""
+    """The versions that the SQL can meet. The rows are asked only where the log is too short for what is known, or
+    cannot be read that far now."""
     try:
         return _spans_from(since(False), table, newest, by_start, whole)
-    except HistoryGone:
+    except (HistoryGone, RunFailed):
         return _spans_from(since(True), table, newest, by_start, whole)
 
 
