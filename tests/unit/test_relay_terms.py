@@ -16,6 +16,8 @@ from support.outboxed import Outboxed
 
 from floodmark.connectors.relay.aside import Aside
 from floodmark.connectors.relay.backlogs import check_rest, check_shipped, outboxes, refused_by
+from floodmark.connectors.relay.memory import recall
+from floodmark.connectors.relay.shipping import ship_one
 from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.errors import Refused
 from floodmark.ledger.ledger import Ledger, LedgerReader
@@ -208,6 +210,23 @@ def test_a_look_reads_the_ledger_from_the_last_relay_on_to_count_refused_rows(pl
     again = aside.sifted()
     assert again is not None and (again.lacked, again.settled) == (set(), {(3, 0)})
     assert "undelivered" not in rule.command("status", "refused")[1]
+
+
+def test_a_relay_whose_work_is_done_has_not_failed_if_the_refused_rows_cannot_be_read(
+    place: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule, path = own(place, on_error="dead")
+    path.with_suffix(".odd").touch()
+    rule.epoch([event(1, "a", n=1)])
+    ship = partial(ship_one, rule.flow.rule(), rule.sink, rule.flow.place)
+    assert (ship().fault, len(rule.undelivered())) == (None, 1)
+    [file] = Aside(str(rule.sink.address), Path(rule.outbox)).folder.glob("*.parquet")
+    file.unlink()
+    assert (ship().fault, recall(Path(rule.outbox)).fault) == (None, None)
+    [said] = [one.getMessage() for one in caplog.records]
+    assert "it still lacks cannot be noted, so looks take longer: " in said and file.name in said
+    monkeypatch.setattr(Aside, "ids", lambda _: 1 / 0)
+    assert isinstance(ship().fault, ZeroDivisionError), "an error of the program is seen"
 
 
 def test_a_target_that_no_relay_can_ship_to_stops_no_look_at_its_rule(place: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,7 +21,8 @@ from floodmark.core.relay.redeliveries import Id, Sifted, sifted, waiting
 from floodmark.core.relay.terms import check_format
 from floodmark.core.rules.kinds import targets
 from floodmark.core.text.durations import SECOND
-from floodmark.errors import Refused, WrongColumn
+from floodmark.core.text.tablenames import about_sink
+from floodmark.errors import FloodmarkError, Refused, WrongColumn
 from floodmark.ledger.landings import OUTBOX, LandedTable, app_of
 from floodmark.ledger.ledger import LedgerReader
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from floodmark.core.rules.model import Rule, Sink
     from floodmark.ledger.home import Home
 
+_LOG = logging.getLogger(__name__)
 LOOK_BACK = 64  # rows of the ledger; between two commits lie few
 
 
@@ -238,8 +241,17 @@ def refused_by(sink: Sink, home: Home, ledger: LedgerReader | None) -> set[Id]:
 def note_refused(sink: Sink, aside: Aside, ledger: LedgerReader) -> None:
     """Note what `refused_by` says now: no look at the rule need read the ledger from the first refused row on then.
 
-    For relays: they change it, and may write into the home.
+    For relays: they change it, and may write into the home. Their work is done by now, and has not failed if it cannot
+    be noted.
     """
+    try:
+        _note_refused(sink, aside, ledger)
+    except FloodmarkError as fault:
+        problem = f"which of the rows that it refused it still lacks cannot be noted, so looks take longer: {fault}"
+        _LOG.warning("%s", about_sink(str(sink.address), problem))
+
+
+def _note_refused(sink: Sink, aside: Aside, ledger: LedgerReader) -> None:
     found, known = aside.ids(), aside.sifted()
     if not found:
         return
