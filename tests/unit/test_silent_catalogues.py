@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Timer
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from support.icehouse import NAMESPACE, Icehouse
@@ -53,6 +56,45 @@ def test_a_catalogue_that_never_answers(monkeypatch: pytest.MonkeyPatch, more: d
         for look in (target().position, source().end):
             with pytest.raises(RunFailed, match=r"it cannot be reached.*Read timed out.*iceberg://lake/shop\.t"):
                 look()
+
+
+@pytest.fixture
+def signing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What pyiceberg needs of AWS' packages to sign requests; here it leaves them as they are."""
+    keys = SimpleNamespace(get_frozen_credentials=lambda: None)
+    session = SimpleNamespace(get_credentials=lambda: keys, region_name="eu")
+    fakes: dict[str, dict[str, Any]] = {
+        "boto3": {"Session": lambda **_: session},
+        "botocore": {},
+        "botocore.auth": {"SigV4Auth": lambda *_: SimpleNamespace(add_auth=lambda _: None)},
+        "botocore.awsrequest": {"AWSRequest": lambda **more: SimpleNamespace(headers=more["headers"])},
+    }
+    for name, has in fakes.items():
+        module = ModuleType(name)
+        vars(module).update(has)
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.mark.parametrize(("more", "asked"), [({}, 1), ({"rest.sigv4.max-retries": "2"}, 3)])
+def test_signed_requests_are_repeated_only_as_the_connection_says(
+    monkeypatch: pytest.MonkeyPatch, signing: None, more: dict[str, str], asked: int
+) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=32)) as listening, silent(listening):
+        uri = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        extra = {"type": "rest", "uri": uri, "rest.sigv4-enabled": "true", **more}
+        monkeypatch.setenv("FLOODMARK_CONN_LAKE", json.dumps({"conn_type": "iceberg", "extra": extra}))
+        with pytest.raises(RunFailed, match=r"it cannot be reached.*Read timed out"):
+            target().position()
+        assert len(list(waiting(listening))) == asked
+
+
+def waiting(listening: socket.socket) -> Iterator[None]:
+    """The connections that nobody has taken."""
+    listening.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            listening.accept()[0].close()
+            yield
 
 
 def test_a_catalogue_that_answers_no_more(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
