@@ -23,11 +23,13 @@ def of_session(leader: int) -> list[int]:
 
 
 def _session(pid: str) -> int | None:
+    """None of a process that has ended. One whose first thread has ended holds its locks until its last one has."""
     try:
         state, _, _, session, *_ = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        ended = state == "Z" and len(os.listdir(f"/proc/{pid}/task")) == 1
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if state == "Z" else int(session)
+    return None if ended else int(session)
 
 
 def kill_all(leader: int, how: signal.Signals = signal.SIGKILL) -> int:
