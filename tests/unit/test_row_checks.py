@@ -15,6 +15,11 @@ def found(sql: str) -> list[tuple[str, str, str | None]]:
     return [(one.place, one.sql, one.only and " ".join(one.only.split())) for one in checks]
 
 
+def guards_of(sql: str, *lookups: str) -> list[list[str]]:
+    checks = row_checks(sql, STREAMS, lookups, unbounded=True)
+    return [[" ".join(guard.split()) for guard in one.guards] for one in checks]
+
+
 def test_items_of_the_list_are_computed_where_the_where_lets_a_row_through() -> None:
     sql = "SELECT at, CAST(n AS INT) AS i, 10 / n j, * FROM events WHERE CAST(k AS INT) > 0;"
     only = "(CAST(k AS INT) > 0 )"
@@ -120,47 +125,87 @@ def test_a_key_is_not_computed_of_rows_that_spark_leaves_out_before_the_join(
     ("where", "guards"),
     [
         ("kind = 'x' AND a.s.n BETWEEN 1 AND 2", ["kind = 'x'", "s.n BETWEEN 1 AND 2"]),
-        ("(a.x = 1 AND (b.x = 1)) OR a.x = 2 AND a.y = 3", ["((x = 1 ) ) OR ((x = 2 ) AND (y = 3 ) )"]),
-        ("a.x = 1 OR b.x = 1", []),
+        ("a.x = 1 OR a.x = 2 AND a.y = 3", ["x = 1 OR x = 2 AND y = 3"]),
+        ("((a.x = 1 AND (a.y = 1)) AND a.z = 1)", ["x = 1", "y = 1", "z = 1"]),
+        ("(a.x = 1 AND b.x = 1) OR a.x = 2 AND a.y = 3", []),
+        ("a.x = 1 AND b.x = 1 OR a.x = 2 AND b.x IS NULL", []),
         ("CASE WHEN a.x = 1 AND b.x = 1 THEN true END AND CASE WHEN a.x = 1 OR a.y = 2 THEN true END",
          ["CASE WHEN x = 1 OR y = 2 THEN true END"]),
         ("a.x BETWEEN b.x AND 3 AND a.end = 1", ["end = 1"]),
         ("NOT a.x <=> 1 AND upper(a.x) = 'b.x'", ["NOT x <=> 1", "upper(x) = 'b.x'"]),
     ],
-    ids=["without-a-name", "or", "or-of-both", "case", "between", "not"],
+    ids=["without-a-name", "or", "wrapped", "or-of-both", "or-of-ands", "case", "between", "not"],
 )  # fmt: skip
 def test_conditions_of_the_where_that_name_no_other_relation_guard_a_key(where: str, guards: list[str]) -> None:
-    sql = f"SELECT a.at FROM events a JOIN other b ON CAST(a.k AS INT) = b.k WHERE {where}"
-    [check] = row_checks(sql, STREAMS, unbounded=True)
-    assert [" ".join(guard.split()) for guard in check.guards] == guards
+    assert guards_of(f"SELECT a.at FROM events a JOIN other b ON CAST(a.k AS INT) = b.k WHERE {where}") == [guards]
 
 
 @pytest.mark.parametrize(
     ("where", "guards"),
     [
-        ("b.x IS NOT NULL AND (b.x < 1 OR b.y IN (1, 2))", ["x IS NOT NULL", "((x < 1 ) ) OR ((y IN (1, 2) ) )"]),
-        ("b.x IS NULL", []),
-        ("b.x < 1 OR b.x IS NULL", []),
-        ("coalesce(b.x, 0) = 0 AND b.x <=> NULL AND (b.x = 1 OR b.y) = true AND NOT b.x", []),
+        ("b.x IS NOT NULL AND (b.x < 1) AND b.y NOT IN (1, 2) AND b.x BETWEEN 1 AND 2",
+         ["x IS NOT NULL", "x < 1", "y NOT IN (1, 2)", "x BETWEEN 1 AND 2"]),
+        ("b.x IS NULL AND NOT b.x IS NOT NULL", []),
+        ("(b.x < 1 OR b.x IS NULL) AND (b.x < 1 OR b.y < 1)", []),
+        ("coalesce(b.x, 0) = 0 AND b.x <=> NULL AND (b.x = 1 OR b.y) = true AND NOT b.x AND b.x = 1 IS NULL", []),
+        ("(b.x, b.y) NOT IN ((1, 2)) AND (b.x, 1) <> (1, 1) AND 1 IN (b.x, 1) AND 1 = 2 AND x = 1", []),
     ],
-)
+    ids=["false", "is-null", "or", "of-null", "several"],
+)  # fmt: skip
 def test_a_condition_that_is_true_of_no_partner_leaves_no_row_out(where: str, guards: list[str]) -> None:
     sql = f"SELECT a.at FROM events a LEFT JOIN other b ON a.k = CAST(b.k AS INT) WHERE {where}"
-    [check] = row_checks(sql, STREAMS, unbounded=True)
-    assert [" ".join(guard.split()) for guard in check.guards] == guards
+    assert guards_of(sql) == [guards]
 
 
 def test_the_conditions_of_a_later_join_guard_a_key_too() -> None:
     sql = """SELECT a.at FROM events a JOIN other b ON CAST(a.k AS INT) = b.k
       LEFT JOIN cities c ON c.k = b.k AND a.x = 1 JOIN lands d ON d.k = c.k AND a.x = 2"""
-    [check] = row_checks(sql, STREAMS, ["cities", "lands"], unbounded=True)
-    assert check.guards == ("x = 2",)
+    assert guards_of(sql, "cities", "lands") == [["x = 2"]]
+
+
+def test_a_later_join_computes_a_condition_of_what_an_earlier_one_may_lack() -> None:
+    sql = """SELECT a.at FROM events a LEFT JOIN other b ON a.k = CAST(b.k AS INT) AND b.z IS NULL
+      JOIN cities c ON c.k = a.k AND b.x IS NULL AND b.y = 1"""
+    assert guards_of(sql, "cities") == [["z IS NULL", "y = 1"]]
+    sql = """SELECT a.at FROM events a RIGHT JOIN other b ON CAST(a.k AS INT) = b.k AND a.x IS NULL
+      WHERE a.y IS NULL AND a.z = 1"""
+    assert guards_of(sql) == [["z = 1", "x IS NULL"]]
+
+
+@pytest.mark.parametrize(("join", "guards"), [("LEFT SEMI", ["y = 1"]), ("LEFT ANTI", ["y = 1"]), ("INNER", None)])
+def test_a_column_without_a_relation_is_none_of_one_behind_semi_or_anti(join: str, guards: list[str] | None) -> None:
+    sql = f"""SELECT a.at FROM events a {join} JOIN other b ON a.k = CAST(b.k AS INT) AND b.y = 1
+      JOIN cities c ON c.id = a.id AND kind = 'x' WHERE x = 1"""
+    assert guards_of(sql, "cities") == [guards or ["x = 1", "y = 1", "kind = 'x'"]]
+
+
+def test_a_column_that_using_merges_may_have_another_type_than_the_relations_own() -> None:
+    sql = """SELECT a.at FROM events a JOIN other b USING (K, at) JOIN cities c ON CAST(b.v AS INT) = c.v
+      WHERE k LIKE '0%' AND b.k > '1' AND v.k = 1"""
+    assert guards_of(sql, "cities") == [["k > '1'", "v.k = 1"]]
+
+
+def test_a_column_may_have_the_name_of_a_word_of_joins() -> None:
+    sql = """SELECT a.at FROM events a JOIN other b ON a.on = b.left AND CAST(a.k AS INT) = b.k AND a.x = 1
+      JOIN cities c ON c.full = a.full AND a.y = 1"""
+    assert guards_of(sql, "cities") == [["x = 1", "y = 1"]]
 
 
 def test_the_guards_that_the_stream_has_the_columns_of_limit_a_check() -> None:
     check = RowCheck("events", "ON", "1 / n", guards=("n > 0", "m > 0"))
     assert check.guarded({"n > 0"}) == RowCheck("events", "ON", "1 / n", "(n > 0\n)")
     assert check.guarded(()) == RowCheck("events", "ON", "1 / n")
+
+
+def test_a_condition_that_is_null_ends_those_of_a_check() -> None:
+    """AND itself would compute those after it."""
+    guarded = RowCheck("events", "ON", "1 / n", guards=("n > 0", "m > 0", "o > 0")).guarded({"n > 0", "o > 0"})
+    assert guarded.only == "coalesce(n > 0\n, false) AND (o > 0\n)"
+    sql = "SELECT sum(1 / n) FILTER (WHERE n > 0) AS s FROM events WHERE k > 0 GROUP BY window(at, '1 minute')"
+    assert found(sql)[1:] == [
+        ("FILTER of sum", "n > 0", "(k > 0 )"),
+        ("argument of sum", "1 / n", "coalesce(k > 0 , false) AND (n > 0 )"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -189,9 +234,27 @@ def test_a_lambdas_argument_of_the_streams_name_stays_its_argument(item: str, al
 
 
 def test_a_column_that_a_lambdas_argument_would_hide_is_not_computed_apart() -> None:
-    hidden = "SELECT filter(e.items, i -> e.i / i > 3) AS x, e.n + 1 AS y FROM events e WHERE 1 / e.n > 0"
-    assert found(hidden) == []
-    assert found(f"{hidden} UNION ALL SELECT items, n + 2 FROM events") == [("SELECT", "n + 2", None)]
+    hidden = "filter(e.items, i -> e.i / i > 3)"
+    where = "WHERE 1 / e.n > 0"
+    rest = [("WHERE", "1 / n > 0", None), ("SELECT", "n + 1", "(1 / n > 0 )")]
+    assert found(f"SELECT {hidden} AS x, e.n + 1 AS y FROM events e {where}") == rest
+    where = f"WHERE exists({hidden}, j -> j)"
+    unknown = f"SELECT e.k, e.n + 1 AS y FROM events e {where}"
+    assert found(unknown) == [], "which rows the WHERE leaves out is not known"
+    assert found(f"{unknown} UNION ALL SELECT items, n + 2 FROM events") == [("SELECT", "n + 2", None)]
+    sums = f"sum(1 / e.n) FILTER (WHERE exists({hidden}, j -> j)) AS s, max({hidden}) AS m, sum(e.n + 1) AS t"
+    assert found(f"SELECT {sums} FROM events e GROUP BY window(e.at, '1 minute')") == [
+        ("argument of sum", "n + 1", None)
+    ]
+
+
+def test_a_hidden_column_takes_no_other_key_or_guard_away() -> None:
+    hidden = "filter(e.items, i -> i.q > e.i)"
+    sql = f"""SELECT {hidden} AS f FROM events e JOIN other o ON CAST(e.k AS INT) = o.k AND {hidden} = o.items
+      WHERE e.n > 0 AND size({hidden}) > 1"""
+    assert [(one.sql, one.guards) for one in row_checks(sql, STREAMS, unbounded=True)] == [
+        ("CAST(k AS INT)", ("n > 0",))
+    ]
 
 
 def test_every_select_that_reads_a_stream_by_itself_counts_once() -> None:

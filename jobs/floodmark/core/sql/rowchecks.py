@@ -13,7 +13,7 @@ from functools import cached_property
 
 from sqlglot import exp
 
-from floodmark.core.sql.forms.joins import side_of
+from floodmark.core.sql.forms.joins import side_of, using
 from floodmark.core.sql.tree.parse import parse
 from floodmark.core.sql.tree.shape import Select, Shape, Source, Stream, Union
 from floodmark.core.sql.words import function_names as names
@@ -24,7 +24,7 @@ from floodmark.core.sql.words.spans import Span, Spans
 _OF_SEVERAL = names.AGGREGATES | names.SORTABLE | names.GROUPING
 _JOINS = frozenset("join left right full inner cross semi anti natural on".split())
 _COMPARING = frozenset(("=", "==", "<", "<=", ">", ">=", "<>", "!=", "between", "in", "like"))  # NULL for a NULL
-_NOT_OF_NULL = frozenset(("is", "case", "and", "or", "<=>"))  # may make a condition true of a NULL
+_HOLDING = frozenset(("is", "or", "<=>"))  # may be true beside a comparison that is NULL
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,9 @@ class RowCheck:
     """An expression over a row of `stream`.
 
     place: the clause that contains it. only: the condition under which the query computes it. guards: conditions of a
-    SELECT with a JOIN, by which Spark may leave rows out before it joins them. It does so if the stream alone has their
-    columns, which the text may not show.
+    SELECT with a JOIN, by which Spark leaves rows out before it joins them, if the stream alone has their columns. The
+    text may not show whether it has. A condition of which Spark may not do so is none of them: a row that it left
+    untried would wait in the state, and stop every run.
     """
 
     stream: str
@@ -49,7 +50,7 @@ class RowCheck:
 
     def guarded(self, known: Collection[str]) -> RowCheck:
         """The check of the rows for which those of its guards that are among `known` hold."""
-        only = _both(self.only, *(guard for guard in self.guards if guard in known))
+        only = _all(self.only, *(guard for guard in self.guards if guard in known))
         return replace(self, only=only, guards=())
 
 
@@ -80,17 +81,10 @@ class _SelectChecks:
 
     def checks(self) -> Iterator[RowCheck]:
         source = self._select.reads[0].source
-        if self._is_captured():
-            return
         if len(self._select.reads) > 1:
             yield from self._keys()
         elif isinstance(source, Stream):
             yield from self._of_one(source)
-
-    def _is_captured(self) -> bool:
-        """Whether a column would have another meaning in a check, which has no names of relations."""
-        own = [i for i, word in enumerate(self._words) if word.select == self._select.number]
-        return any(self._spans.is_captured(i, read.alias) for i in own for read in self._select.reads)
 
     def _keys(self) -> Iterator[RowCheck]:
         """The join keys of streams: sides of the equations that ON combines with AND."""
@@ -105,7 +99,8 @@ class _SelectChecks:
                 found = streams.get(next(iter(alias))) if len(alias) == 1 else None
                 if found is not None and len(self._spans.of(side)) > 3:  # alias.column cannot raise
                     text = self._spans.text(side, next(iter(alias)))
-                    yield RowCheck(found[1], "ON", text, guards=tuple(self._guards(found[0])))
+                    if text is not None:
+                        yield RowCheck(found[1], "ON", text, guards=tuple(self._guards(found[0])))
 
     def _sides(self, number: int, span: Span) -> Iterator[tuple[Span, exp.Expr]]:
         """The sides of the equations in the ON of the relation with this number."""
@@ -124,6 +119,7 @@ class _SelectChecks:
         clause = self._clause("from")
         assert clause is not None
         own = [i for i in range(*clause) if self._words[i].select == self._select.number]
+        own = [i for i in own if self._words[i - 1].text != "."]  # a column may be named left
         starts = [i for i in own if self._words[i].name == "on" and self._words[i].kind == "word"]
         numbers = [number for number, read in enumerate(self._select.reads) if read.join and read.join.args.get("on")]
         ends = (
@@ -135,57 +131,75 @@ class _SelectChecks:
         }
 
     def _guards(self, number: int) -> Iterator[str]:
-        """What Spark may compute of the rows of a relation before it joins them, to leave out the others.
+        """The conditions by which Spark leaves out rows of a relation before it computes the keys that join them."""
+        alias = self._select.reads[number].alias
+        for span, lacking in self._conditions_on(number):
+            for part in self._parts(span):
+                text = self._spans.text(part, alias)
+                is_alone = text is not None and not self._names_others(part, number)
+                if is_alone and not (lacking and not self._fails_of_null(part, alias)):
+                    yield str(text)
 
-        These are conditions of the WHERE, and of the ONs by which the join leaves out rows of this relation.
+    def _conditions_on(self, number: int) -> Iterator[tuple[Span, bool]]:
+        """The WHERE, and the ONs by which the join leaves out rows of a relation; and whether the rows that a condition
+        is computed of may lack a row of the relation.
+
+        Of a relation behind SEMI or ANTI, only its own ON: others don't see it, and a name there is another's column.
         """
-        sides = [side_of(read.join) for read in self._select.reads]
-        lacking = sides[number] in ("left", "full") or bool({"right", "full"}.intersection(sides[number + 1 :]))
-        where = self._clause("where")
-        if where and sides[number] not in ("semi", "anti"):
-            yield from self._implied((where[0] + 1, where[1]), number, lacking)
-        for joined, span in self._conditions.items():
-            own = joined == number and sides[joined] in ("inner", "semi", "left", "anti")
-            if own or (joined > number and sides[joined] in ("inner", "semi", "right")):
-                yield from self._implied(span, number, lacking and joined > number and sides[joined] != "right")
+        where, sides = self._clause("where"), [*(side_of(read.join) for read in self._select.reads), "inner"]
+        conditions = list(self._conditions.items())
+        if where:  # leaves rows out as the ON of a last, inner join would
+            conditions = [(len(sides) - 1, (where[0] + 1, where[1])), *conditions]
+        is_seen = sides[number] not in ("semi", "anti")
+        for joined, span in conditions:
+            if joined == number and sides[joined] in ("inner", "semi", "left", "anti"):
+                yield span, False
+            elif joined > number and is_seen and sides[joined] in ("inner", "semi", "right"):
+                between = sides[number + 1 : joined]
+                yield span, sides[number] in ("left", "full") or "right" in between or "full" in between
 
-    def _implied(self, span: Span, number: int, lacking: bool) -> Iterator[str]:
-        """Conditions on the relation with this number that hold where the condition does.
-
-        lacking: rows of the join may lack a row of the relation. Then only a condition that is not true of NULLs
-        leaves out rows of the relation itself.
-        """
+    def _parts(self, span: Span) -> Iterator[Span]:
+        """The conditions that all hold where this one does. An OR is one: Spark may compute it after the join."""
         span = self._spans.unwrapped(span)
-        branches, parts = self._spans.disjuncts(span), self._spans.conjuncts(span)
-        if len(branches) > 1:
-            found = [_both(*self._implied(branch, number, lacking)) for branch in branches]
-            if None not in found:
-                yield " OR ".join(f"({text}\n)" for text in found)
-        elif len(parts) > 1:
+        parts = self._spans.conjuncts(span)
+        if len(parts) == 1 or len(self._spans.disjuncts(span)) > 1:
+            yield span
+        else:
             for part in parts:
-                yield from self._implied(part, number, lacking)
-        elif not self._names_others(span, number) and not (lacking and self._may_hold_of_null(span)):
-            yield self._spans.text(span, self._select.reads[number].alias)
+                yield from self._parts(part)
 
     def _names_others(self, span: Span, number: int) -> bool:
+        """Whether it names another relation, or a column that USING merges: that may have another type than its own."""
         others = [read.alias for other, read in enumerate(self._select.reads) if other != number]
-        return any(self._spans.is_qualifier(i, alias) for i in range(*span) for alias in others)
+        merged = {name for read in self._select.reads for name in using(read.join)}
+        return any(
+            (self._words[i].name in merged and self._words[i - 1].text != ".")
+            or any(self._spans.is_qualifier(i, alias) for alias in others)
+            for i in range(*span)
+        )
 
-    def _may_hold_of_null(self, span: Span) -> bool:
-        names = [word.name for word in self._spans.of(span)]
-        if names[-3:] == ["is", "not", "null"]:
-            names = ["<>", *names[:-3]]
-        calls = any(is_call(self._words, i) for i in range(*span))
-        return calls or not _COMPARING.intersection(names) or bool(_NOT_OF_NULL.intersection(names))
+    def _fails_of_null(self, span: Span, alias: str) -> bool:
+        """Whether the text shows that a condition isn't true of a missing row: it compares `alias.column`.
+
+        Only then is the row's outer join an inner one to Spark.
+        """
+        names = [word.name for word in self._spans.of(span)][3:]
+        compares = bool(_COMPARING.intersection(names[:1] if names[:1] != ["not"] else names[1:2]))
+        is_known = names == ["is", "not", "null"] or (compares and not _HOLDING.intersection(names))
+        return self._spans.is_qualifier(span[0], alias) and is_known
 
     def _of_one(self, source: Stream) -> Iterator[RowCheck]:
         where = self._clause("where")
         only = self._text((where[0] + 1, where[1])) if where else None
         if only is not None:
             yield RowCheck(source.name, "WHERE", only)
+        elif where:
+            return  # which rows it leaves out is not known
         parts = self._grouped() if self._select.grouped else self._listed()
         for place, span, more in (part for part in parts if len(self._spans.of(part[1])) > 1):  # one word cannot raise
-            yield RowCheck(source.name, place, self._text(span), _both(only, more))
+            text = self._text(span)
+            if text is not None:
+                yield RowCheck(source.name, place, text, _all(only, more))
 
     def _listed(self) -> Iterator[tuple[str, Span, str | None]]:
         """The items of the select list that depend on one row."""
@@ -228,6 +242,8 @@ class _SelectChecks:
         if self._follow(end, "filter", "("):
             condition = end + 4, closing(self._words, end + 2)
             only = self._text(condition)
+            if only is None:
+                return
             yield f"FILTER of {name}", condition, None
         for span in (*self._spans.split((first, last)), *ordered):
             yield f"argument of {name}", span, only
@@ -261,10 +277,11 @@ class _SelectChecks:
             found.pop()
         return (found[0], found[-1] + 1) if found else None
 
-    def _text(self, span: Span) -> str:
+    def _text(self, span: Span) -> str | None:
         return self._spans.text(span, self._select.reads[0].alias)
 
 
-def _both(*conditions: str | None) -> str | None:
-    known = [f"({text}\n)" for text in conditions if text is not None]
-    return " AND ".join(known) or None
+def _all(*conditions: str | None) -> str | None:
+    """A condition that stops at the first that does not hold, as Spark's filters do; its AND goes on after a NULL."""
+    known = [text for text in conditions if text is not None]
+    return " AND ".join((*(f"coalesce({text}\n, false)" for text in known[:-1]), f"({known[-1]}\n)")) if known else None

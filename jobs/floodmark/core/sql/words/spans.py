@@ -78,18 +78,17 @@ class Spans:
         wrapped = end - begin > 2 and self._words[begin].text == "(" and closing(self._words, begin) == end - 1
         return self.unwrapped((begin + 1, end - 1)) if wrapped else span
 
-    def text(self, span: Span, relation: str) -> str:
-        """The text of some words, without `relation` as a qualifier of columns."""
+    def text(self, span: Span, relation: str) -> str | None:
+        """The text of some words, without `relation` as a qualifier of columns; None if one would then be a lambda's
+        argument."""
+        if any(self._is_captured(i, relation) for i in range(*span)):
+            return None
         begin, end = self._words[span[0]].start, self._words[span[1] - 1].end
         text, at = "", begin
         for i in range(*span):
             if self.is_qualifier(i, relation):
                 text, at = text + self._sql[at : self._words[i].start], self._words[i + 2].start
         return text + self._sql[at:end]
-
-    def is_captured(self, i: int, relation: str) -> bool:
-        """Whether word `i` is the relation's name before a column that would, without it, be a lambda's argument."""
-        return self.is_qualifier(i, relation) and self._is_argument(i, self._words[i + 2].name)
 
     def is_qualifier(self, i: int, relation: str) -> bool:
         """Whether word `i` is the relation's name in front of a column's."""
@@ -102,6 +101,10 @@ class Spans:
             and (i == 0 or self._words[i - 1].text != ".")
             and not self._is_argument(i, relation)
         )
+
+    def _is_captured(self, i: int, relation: str) -> bool:
+        """Whether word `i` is the relation's name before a column that would, without it, be a lambda's argument."""
+        return self.is_qualifier(i, relation) and self._is_argument(i, self._words[i + 2].name)
 
     def _is_argument(self, i: int, name: str) -> bool:
         """Whether a name at word `i` is that of an argument of a lambda around it: columns come after these."""
