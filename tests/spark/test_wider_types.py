@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from support.crash import Crash, crash_at
-from support.flow import START, Flow, rows_of
+from support.flow import START, Flow, event, rows_of
 from support.running import backfill, crash, run
 
 from floodmark.audit.certificate import audit
@@ -144,6 +146,24 @@ def test_parts_of_another_type_are_refused_before_an_epoch(
         run(spark, flow)
     head = flow.ledger().head
     assert head is not None and (head.open, head.epoch) == (None, 2)
+
+
+def test_parts_of_a_lookups_column_of_another_type_are_refused_before_an_epoch(
+    spark: SparkSession, place: Path
+) -> None:
+    """No column of a stream has changed."""
+    cities = str(place / "lake" / "cities")
+    sql = "SELECT e.k AS k, max(c.price) > 0 AS b FROM events e JOIN cities c ON e.k = c.k GROUP BY e.k"
+    flow = Flow(place, sql=sql, settings={"unbounded": True, "lookups": {"cities": {"delta": cities}}})
+    flow.settings["sinks"] = [{"delta": flow.sink(), "key": ["k"]}]
+    for type in (pa.int32(), pa.int64()):
+        prices = pa.table({"k": ["a"], "price": pa.array([1], type)})
+        write_deltalake(cities, prices, mode="overwrite", schema_mode="overwrite")
+        flow.arrive([event(1)])
+        if type == pa.int32():
+            run(spark, flow)
+    with pytest.raises(WrongColumn, match="its state/totals rows \\(`max_0`: kept as int, found bigint"):
+        run(spark, flow)
 
 
 def test_a_class_is_refused_before_its_state_is_rewritten(spark: SparkSession, place: Path) -> None:
