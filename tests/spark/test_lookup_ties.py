@@ -8,7 +8,11 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from support.flow import Flow, event, rows_of
-from support.running import run
+from support.running import backfill, run
+
+from floodmark.proving.play.inbatch import write_expected
+from floodmark.proving.scratch import Scratch
+from floodmark.spark.look.preview import preview
 
 NEWEST = """SELECT e.at, e.k, c.city FROM events e JOIN
   (SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY since DESC) AS r FROM cities) WHERE r = 1) c
@@ -29,3 +33,8 @@ def test_an_epoch_takes_the_smallest_of_rows_that_are_equal_in_the_order(spark: 
     flow.arrive([event(3, "a")])
     run(spark, flow)
     assert len(rows_of(flow.sink())) == 3, "a rule over a table with a map, which has no order, goes on"
+    write_expected(spark, flow.rule(), Scratch(place))
+    assert len(rows_of(Scratch(place).expected(flow.name, 0))) == 3, "the proof computes the same"
+    assert len(preview(spark, flow.rule(), 100, 100).rows) == 3
+    backfill(spark, flow, -(1 << 50), 1 << 51, then=True)
+    assert len(rows_of(flow.sink())) == 3

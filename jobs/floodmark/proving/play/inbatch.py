@@ -121,7 +121,7 @@ class _Batch:
         """The final results of the SQL."""
         query = self._rule.query
         if not query.windows:
-            return self._session.sql(query.sql)
+            return lookuprows.results_of_rows(self._session, self._rule)
         kind = "timestamp" if zoned(self._rule, self._head) else "timestamp_ntz"
         low, high = self._watermarks()
         if high is None:

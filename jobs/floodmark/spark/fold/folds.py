@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -18,9 +17,8 @@ from floodmark.spark.fold.tops import TopRows
 from floodmark.spark.fold.totals import RunningTotals
 from floodmark.spark.fold.windowrows import WindowRows
 from floodmark.spark.read.batch import Batch
+from floodmark.spark.read.lookuprows import results_of_rows
 from floodmark.spark.read.shape import Shape
-
-UNORDERED = "INVALID_ORDERING_TYPE"
 
 
 def fold_of(rule: Rule, shape: Shape, session: SparkSession) -> Fold:
@@ -59,24 +57,11 @@ class Stateless(Fold):
 
     def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
         self.show(batch)
-        return Folded(self._results(session, at.sql))
+        return Folded(results_of_rows(session, self.rule, at.sql))
 
     def touched(self, batch: Batch, session: SparkSession, at: Moment) -> DataFrame:
         self.show(batch)
-        return self._results(session, str)
-
-    def _results(self, session: SparkSession, timed: Callable[[str], str]) -> DataFrame:
-        """The results of the SQL, which chooses the same of equal rows of a lookup table each time.
-
-        A lookup table may have a map, which has no order. The order of such rows is the user's alone, as it was in
-        rules of older versions.
-        """
-        try:
-            return session.sql(timed(self.rule.query.sql))
-        except AnalysisException as fault:
-            if UNORDERED not in (fault.getCondition() or ""):
-                raise
-            return session.sql(timed(self.rule.sql))
+        return results_of_rows(session, self.rule)
 
     def of_keys(self, batch: Batch, keys: DataFrame, session: SparkSession, at: Moment) -> Folded:
         return self.fold(batch, {}, session, at)

@@ -113,8 +113,10 @@ def _results(session: SparkSession, rule: Rule, batch: Batch, mark: int | None) 
     """The results in parts: those that would be final, and those that would not. Stateless results are final."""
     for name in rule.streams:
         put_view(batch.folded(name), name)
-    if not rule.query.windows or mark is None:
-        return [(session.sql(rule.query.sql), not rule.query.windows)]
+    if not rule.query.windows:
+        return [(lookuprows.results_of_rows(session, rule), True)]
+    if mark is None:
+        return [(session.sql(rule.query.sql), False)]
     kind = _time(rule, batch.shape)
 
     def at(moment: int, _: str) -> str:

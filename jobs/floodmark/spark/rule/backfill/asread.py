@@ -156,9 +156,9 @@ def _results(session: SparkSession, plan: Plan, share: Share) -> DataFrame:
     with _or_now(plan.rule.rule):
         lookuprows.show(session, plan.rule, share.lookups, partial(lookuprows.first_moments, share.batch))
     plan.fold.show(share.batch)
-    query, sql = plan.rule.query, plan.rule.query.sql
-    if query.windows and share.high is not None:
-        sql = query.bounded(
-            share.low, share.high, lambda at, column: uncompiled_constant(plan.fold.instant(at), column)
-        )
+    if not plan.rule.query.windows or share.high is None:
+        return lookuprows.results_of_rows(session, plan.rule)
+    sql = plan.rule.query.bounded(
+        share.low, share.high, lambda at, column: uncompiled_constant(plan.fold.instant(at), column)
+    )
     return session.sql(sql)
