@@ -26,7 +26,7 @@ def _session(pid: str) -> int | None:
     """None of a process that has ended. One whose first thread has ended holds its locks until its last one has."""
     try:
         state, _, _, session, *_ = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        ended = state == "Z" and len(os.listdir(f"/proc/{pid}/task")) == 1
+        ended = state == "Z" and len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None if ended else int(session)
