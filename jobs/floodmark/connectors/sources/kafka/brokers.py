@@ -19,7 +19,7 @@ FIRST_TURN = 1.0
 _HOPELESS = {
     "_AUTHENTICATION": "Check login, password and `sasl.mechanism` of the connection",
     "_SSL": "Check the certificates of the connection",
-    "TOPIC_AUTHORIZATION_FAILED": "The login needs the right to read and describe the topic",
+    "TOPIC_AUTHORIZATION_FAILED": "The login needs Read and DescribeConfigs on the topic, to write also Write",
     "CLUSTER_AUTHORIZATION_FAILED": "The login needs the right to describe the cluster",
 }
 
