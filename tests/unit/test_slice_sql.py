@@ -121,3 +121,13 @@ def test_results_are_merged_from_parts() -> None:
     bounded = found.final().bounded(None, 5, lambda at, _: str(at))
     assert "try_divide(sum(sum_0), sum(count_0)) AS m, sum(count_1) AS c" in bounded
     assert "HAVING (window.end <= 5) AND ( sum(count_2) > 1" in bounded
+
+
+def test_a_lambdas_argument_may_have_the_name_of_the_stream() -> None:
+    listed = "f.* EXCEPT (date), filter(f.items, f -> f.q > 1) AS x"
+    found = slices_of(f"SELECT {listed} FROM (SELECT date, items FROM flights) f {GROUP[:-1]}f.items", STREAMS)
+    ours = "`_floodmark_f`"
+    assert " ".join(found.merging.sql().split()) == (
+        f"SELECT {ours}.* EXCEPT (date), filter({ours}.items, f -> f.q > 1) AS x FROM _floodmark_totals AS {ours} "
+        f"{GROUP[:-1]}{ours}.items"
+    )

@@ -328,6 +328,31 @@ def test_running_aggregates_have_keys_of_every_relation(sql: str, keys: str, fin
     assert " ".join(running.merging.sql().split()) == final.format(ours)
 
 
+@pytest.mark.parametrize(
+    ("written", "named", "relation"),
+    [
+        ("transform(f.items, a -> a.city)", "transform(f.items, a -> a.city)", "f"),
+        ("transform(f.items, (a, i) -> a.city)", "transform(f.items, (a, i) -> a.city)", "f"),
+        ("filter(f.items, x -> x.q > a.city)", "filter(f.items, x -> x.q > `f`.city)", "f"),
+        (
+            "filter(f.items, f -> f.city > a.city)",
+            "filter(`_floodmark_f`.items, f -> f.city > `_floodmark_f`.city)",
+            "_floodmark_f",
+        ),
+    ],
+)
+def test_keys_beside_a_lambda_are_told_from_its_arguments(written: str, named: str, relation: str) -> None:
+    """A lambda's arguments have fields, and hide a relation of their name."""
+    sql = f"SELECT {written} AS x, a.city, count(*) AS n {BESIDE} GROUP BY f.items, a.city"
+    running = analyse(sql, STREAMS, lookups={"airports"}).running
+    assert running is not None
+    items = f"`{relation}`.items" if relation != "f" else "f.items"
+    assert " ".join(running.merging.sql().split()) == (
+        f"SELECT {named} AS x, `{relation}`.city, sum(count_0) AS n FROM _floodmark_totals AS `{relation}` "
+        f"GROUP BY {items}, `{relation}`.city"
+    )
+
+
 def test_running_aggregates_are_split_into_partials_and_their_results() -> None:
     running = query(RUNNING).running
     assert running is not None

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from operator import itemgetter
 
 from sqlglot import exp
@@ -16,11 +15,13 @@ from sqlglot import exp
 from floodmark.core.sql.forms.bounds import prefix_of
 from floodmark.core.sql.tree.columns import names_column
 from floodmark.core.sql.tree.grouping import has_star_outside, outside_aggregates
+from floodmark.core.sql.tree.names import OURS
 from floodmark.core.sql.tree.shape import Select, Shape
 from floodmark.core.sql.words import function_names as names
 from floodmark.core.sql.words.clock import CALLS as CLOCK_CALLS
 from floodmark.core.sql.words.functions import NOT_YET, closing, is_call
 from floodmark.core.sql.words.lexis import Word, place_of, quoted
+from floodmark.core.sql.words.spans import Spans
 from floodmark.errors import SqlAt
 
 TOTALS = "_floodmark_totals"  # the view of partial aggregates that `final` reads
@@ -288,27 +289,31 @@ def over_streams(shape: Shape, grouped: Select, columns: Sequence[str], group: s
 def over_totals(shape: Shape, grouped: Select, calls: Sequence[Call], keys: Collection[str]) -> Merging:
     """The SELECT with each aggregate replaced by its result, over rows of partials; keys: their names, in lower case.
 
-    These rows are one relation. It has the name of the first that the SELECT reads, so keys of another get that name.
+    These rows are one relation, and keys get its name. That is the name of the first relation that the SELECT reads,
+    unless a lambda has an argument of that name, which would hide the relation.
     """
     listed, group = clause_of(shape.words, grouped, "select"), clause_of(shape.words, grouped, "group")
     having = clause_of(shape.words, grouped, "having")
-    first = quoted(grouped.reads[0].alias) if grouped.reads[0].alias else ""
-    qualifier = (f"{first}.",) if first else ()  # without one, a key could be read as that relation's name: s in s.k
+    spans, name = Spans(shape.sql, shape.words), grouped.reads[0].alias or TOTALS
+    while name in spans.arguments:
+        name = OURS + name
+    others = {read.alias for read in grouped.reads} - {name}
     changes = [(call.start, call.end, call.result) for call in calls]
-    changes += [(start, end, qualifier) for start, end in _other_qualifiers(shape, grouped, keys)]
+    qualifiers = _qualifiers(shape, grouped, spans, others, {*keys, "*"})
+    changes += [(start, end, (f"{quoted(name)}.",)) for start, end in qualifiers]
     columns = _replaced(shape.sql, changes, listed[0].start, listed[-1].end)
     rest = _replaced(shape.sql, changes, group[0].start, (having or group)[-1].end)
-    return Merging((*columns, f"\nFROM {TOTALS}{f' AS {first}' if first else ''} ", *rest))
+    return Merging((*columns, f"\nFROM {TOTALS} AS {quoted(name)} ", *rest))
 
 
-def _other_qualifiers(shape: Shape, grouped: Select, keys: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Where a key has the name of another relation than the first before it, with the dot."""
-    words = [word for word in shape.words if word.select == grouped.number and word.clause != "from"]
-    arguments = {word.name for word, arrow in pairwise(words) if arrow.text == "->"}  # a lambda's: it has fields
-    others = {read.alias for read in grouped.reads[1:]} - {grouped.reads[0].alias, *arguments}
-    for before, word, dot, name in zip(words, words[1:], words[2:], words[3:], strict=False):
-        if word.name in others and dot.text == "." != before.text and name.name in keys:
-            yield word.start, name.start
+def _qualifiers(
+    shape: Shape, grouped: Select, spans: Spans, relations: Collection[str], keys: Collection[str]
+) -> Iterator[tuple[int, int]]:
+    """Where a key has the name of one of these relations before it, with the dot."""
+    for i, word in enumerate(shape.words):
+        own = word.select == grouped.number and word.clause != "from"
+        if own and any(spans.is_qualifier(i, one) for one in relations) and shape.words[i + 2].name in keys:
+            yield word.start, shape.words[i + 2].start
 
 
 def _replaced(

@@ -106,6 +106,11 @@ class Spans:
         """Whether word `i` is the relation's name before a column that would, without it, be a lambda's argument."""
         return self.is_qualifier(i, relation) and self._is_argument(i, self._words[i + 2].name)
 
+    @cached_property
+    def arguments(self) -> frozenset[str]:
+        """The names of all arguments of lambdas."""
+        return frozenset(name for arrow in self._arrows for name in self._arguments(arrow))
+
     def _is_argument(self, i: int, name: str) -> bool:
         """Whether a name at word `i` is that of an argument of a lambda around it: columns come after these."""
         return any(name in names and begin <= i < end for names, (begin, end) in self._lambdas)
@@ -113,8 +118,11 @@ class Spans:
     @cached_property
     def _lambdas(self) -> tuple[tuple[frozenset[str], Span], ...]:
         """The names of each lambda's arguments, and its body."""
-        arrows = [i for i, word in enumerate(self._words) if word.text == "->"]
-        return tuple((frozenset(self._arguments(arrow)), self._body(arrow)) for arrow in arrows)
+        return tuple((frozenset(self._arguments(arrow)), self._body(arrow)) for arrow in self._arrows)
+
+    @property
+    def _arrows(self) -> list[int]:
+        return [i for i, word in enumerate(self._words) if word.text == "->"]
 
     def _arguments(self, arrow: int) -> Iterator[str]:
         """The names before an arrow: one, or several in parentheses."""
