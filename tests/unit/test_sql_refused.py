@@ -594,6 +594,29 @@ def test_two_grouping_columns_of_one_name() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("join", "by", "other"),
+    [
+        ("flights f LEFT JOIN airports a", "k, a.k", "k and a.k"),
+        ("flights f LEFT JOIN airports a", "a.K, k", "a.K and k"),
+        ("flights f JOIN airports a", "k, a.k", "k and a.k"),
+        ("flights f LEFT JOIN airports a", "k, f.k", None),
+        ("airports a JOIN flights f", "k, f.k", "k and f.k"),
+        ("(SELECT k FROM flights) JOIN airports a", "k, a.k", "k and a.k"),
+    ],
+)
+def test_a_column_that_using_joins_is_the_first_relations(join: str, by: str, other: str | None) -> None:
+    """The column of the other side is NULL in rows without a partner."""
+    sql = f"SELECT k, count(*) AS n FROM {join} USING (k) GROUP BY {by}"
+    if other is None:
+        running = analyse(sql, STREAMS, lookups={"airports"}).running
+        assert running is not None
+        assert running.keys == ("k",)
+        return
+    with pytest.raises(SqlAt, match=f"expected one column named k, found {other}; name one otherwise"):
+        analyse(sql, STREAMS, lookups={"airports"})
+
+
 @pytest.mark.parametrize("name", OWN_NAMES)
 def test_names_that_totals_cannot_tell_apart(name: str) -> None:
     check(*OWN_NAMES[name])

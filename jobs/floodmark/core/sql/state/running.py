@@ -61,15 +61,28 @@ def _key(shape: Shape, grouped: Select, item: exp.Expr) -> exp.Column:
 
 def _check_names(shape: Shape, grouped: Select, keys: Iterable[exp.Column]) -> None:
     """Refuse columns of two relations that have one name: the state has one column for it."""
-    relations = dict[str, str]()
+    found = dict[str, exp.Column]()
     for key in keys:
-        name, relation = key.name.lower(), key.table.lower()
-        if relation and relations.setdefault(name, relation) != relation:
+        relation = _relation_of(grouped, key)
+        first = found.setdefault(key.name.lower(), key) if relation else key
+        if _relation_of(grouped, first) != relation:
+            name, both = key.name.lower(), " and ".join(one.sql("spark", comments=False) for one in (first, key))
             problem = (
-                f"GROUP BY without a window: expected one column named {name}, found {relations[name]}.{name} and "
-                f"{relation}.{name}; name one otherwise in a subquery, FROM (SELECT {name} AS name, ...)"
+                f"GROUP BY without a window: expected one column named {name}, found {both}; name one otherwise in a "
+                f"subquery, FROM (SELECT {name} AS name, ...)"
             )
             raise shape.at(("group",), problem, grouped.number)
+
+
+def _relation_of(grouped: Select, key: exp.Column) -> str:
+    """The relation whose column a key is; empty if the text does not tell it.
+
+    A name that USING joins is the first relation's column, also in rows without a partner in a lookup table.
+    """
+    if key.table:
+        return key.table.lower()
+    used = {column.name.lower() for read in grouped.reads if read.join for column in read.join.args.get("using") or []}
+    return (grouped.reads[0].alias or "the first, without a name") if key.name.lower() in used else ""
 
 
 def shown_as(grouped: Select, key: exp.Column) -> str | None:
