@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
+import pytest
 from pyspark.sql import SparkSession
 from support.flow import STATELESS, Flow
 
@@ -18,6 +20,7 @@ DEVIATING = {
     "spark.sql.legacy.truncateForEmptyRegexSplit": ("true", "concat_ws('-', split('abc', '', 2))", "a-bc"),
     "spark.sql.function.concatBinaryAsString": ("true", "typeof(concat(X'61', X'62'))", "binary"),
     "spark.sql.preserveCharVarcharTypeInfo": ("true", "typeof(CAST('abc' AS VARCHAR(9)))", "string"),
+    "spark.sql.chunkBase64String.enabled": ("false", "length(base64(repeat('a', 100)))", 138),
     "spark.sql.columnNameOfCorruptRecord": (
         "_bad",
         "from_json('[', 'a INT, _corrupt_record STRING')._corrupt_record",
@@ -28,6 +31,13 @@ DEVIATING = {
         "CAST(from_csv('2001-1-2', 'a DATE').a AS STRING)",
         "2001-01-02",
     ),
+}
+
+# The same for columns of a table: c CHAR(5), and s, whose field b is newer than the row.
+DEVIATING_READS = {
+    "spark.sql.readSideCharPadding": ("false", "length(c)", 5),
+    "spark.sql.legacy.charVarcharAsString": ("true", "length(c)", 5),
+    "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing": ("true", "concat_ws(' ', s IS NULL, s.b)", "false"),
 }
 
 
@@ -41,24 +51,39 @@ def test_what_sql_means_is_what_it_means_by_sparks_own_defaults(spark: SparkSess
 class Cluster:
     """Stands in for the root session of an application with settings of a cluster's own."""
 
-    def __init__(self, spark: SparkSession):
-        self._spark = spark
+    def __init__(self, spark: SparkSession, deviating: Mapping[str, tuple[str, str, object]]):
+        self._spark, self._deviating = spark, deviating
 
     def newSession(self) -> SparkSession:  # noqa: N802 - Spark's name
         session = self._spark.newSession()
-        for key, (value, _, _) in DEVIATING.items():
+        for key, (value, _, _) in self._deviating.items():
             session.conf.set(key, value)
         return session
 
 
 def test_no_setting_of_a_cluster_changes_what_a_rules_sql_means(spark: SparkSession, place: Path) -> None:
-    rule, root = Flow(place, sql=STATELESS, sinks=1).rule(), cast(SparkSession, Cluster(spark))
+    rule, root = Flow(place, sql=STATELESS, sinks=1).rule(), cast(SparkSession, Cluster(spark, DEVIATING))
     values = ", ".join(sql for _, sql, _ in DEVIATING.values())
     wanted = [result for _, _, result in DEVIATING.values()]
     (others,) = root.newSession().sql(f"SELECT {values}").collect()
     assert all(one != other for one, other in zip(others, wanted, strict=True)), "each of them matters"
     (found,) = rule_session(root, rule, "UTC", ansi=True).sql(f"SELECT {values}").collect()
     assert list(found) == wanted
+
+
+@pytest.mark.parametrize("setting", DEVIATING_READS)
+def test_no_setting_of_a_cluster_changes_what_a_column_holds(spark: SparkSession, place: Path, setting: str) -> None:
+    rule, table, (_, sql, wanted) = Flow(place, sql=STATELESS, sinks=1).rule(), place / "read", DEVIATING_READS[setting]
+    spark.sql(f"CREATE TABLE delta.`{table}` (c CHAR(5), s STRUCT<a: INT>) USING delta")
+    spark.sql(f"INSERT INTO delta.`{table}` VALUES ('ab', named_struct('a', 1))")
+    spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMNS (s.b INT)")
+    root = cast(SparkSession, Cluster(spark, {setting: DEVIATING_READS[setting]}))
+
+    def read(session: SparkSession) -> object:
+        return session.read.format("delta").load(str(table)).selectExpr(sql).collect()[0][0]
+
+    assert read(root.newSession()) != wanted, "it matters"
+    assert read(rule_session(root, rule, "UTC", ansi=True)) == wanted
 
 
 def test_a_rules_session_has_its_own_settings(spark: SparkSession, place: Path) -> None:

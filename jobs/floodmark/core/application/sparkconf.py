@@ -133,11 +133,16 @@ MEANING = {
     "spark.sql.legacy.allowNegativeScaleOfDecimal": "false",
     "spark.sql.legacy.fromDayTimeString.enabled": "false",
     "spark.sql.preserveCharVarcharTypeInfo": "false",
-    # Of functions over texts: upper, split, encode, concat, elt, lpad.
+    # What columns of tables hold: those of type CHAR, and structs of rows older than their fields.
+    "spark.sql.readSideCharPadding": "true",
+    "spark.sql.legacy.charVarcharAsString": "false",
+    "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing": "false",
+    # Of functions over texts: upper, split, encode, base64, concat, elt, lpad.
     "spark.sql.icu.caseMappings.enabled": "true",
     "spark.sql.legacy.truncateForEmptyRegexSplit": "false",
     "spark.sql.legacy.codingErrorAction": "false",
     "spark.sql.legacy.javaCharsets": "false",
+    "spark.sql.chunkBase64String.enabled": "true",
     "spark.sql.function.concatBinaryAsString": "false",
     "spark.sql.function.eltOutputAsString": "false",
     "spark.sql.legacy.lpadRpadAlwaysReturnString": "false",
