@@ -19,7 +19,7 @@ from floodmark.connectors.delta.lookups import FOR_EVER, NO_ROWS, NO_TIMES, Look
 from floodmark.connectors.delta.source import first_not_before, starting_version
 from floodmark.connectors.sources.kafka.offsets import Ends
 from floodmark.connectors.sources.kafka.source import KafkaSource
-from floodmark.core.committimes import committed, in_commit_from
+from floodmark.core.committimes import committed, copied_with, in_commit_from
 from floodmark.core.rules.model import Lookup, StartAt
 from floodmark.errors import HistoryGone, NotThereYet, RunFailed, TableBroken
 from floodmark.ledger.delta import committimes
@@ -203,6 +203,21 @@ def test_an_older_entry_tells_of_a_copy_where_the_newest_name_no_time(table: Pat
     _restate(table, 1, BASE, timestamp=BASE - 4_000_000)
     with pytest.raises(HistoryGone, match="log entry 1 says"):
         _history(table).versions_since(5, since)
+
+
+def test_a_copy_of_long_ago_says_nothing_of_the_entries_since(table: Path) -> None:
+    """Their writer names no time, and the times of their files are right."""
+    _restate(table, 1, BASE, timestamp=BASE - 4_000_000)
+    for version in range(2, 6):
+        _restate(table, version, BASE + 60_000 + version)
+    found = _history(table).versions_since(5, (BASE + 60_004) * 1000)
+    assert [one.version for one in found] == [3, 4, 5]
+
+
+def test_few_entries_are_asked_for_those_of_a_writer_that_names_no_times() -> None:
+    files = {version: BASE + version for version in range(200)}
+    assert copied_with(files, 150) == [*range(150, 86, -1)]
+    assert copied_with({0: BASE, 1: BASE + 1, 2: BASE + 60_001, 3: BASE + 60_002}, 2) == [2, 1]
 
 
 def test_an_entry_that_moves_a_time_and_names_none_has_an_older_one_speak_for_it(table: Path) -> None:

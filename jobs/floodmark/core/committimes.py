@@ -11,6 +11,10 @@ from collections.abc import Mapping
 # A commit's own time, by its writer's clock, is a little earlier than its file's. If it is far earlier, the file is a
 # copy.
 COPIED_MS = 3_600_000
+# A copy writes one entry right after the other.
+TOGETHER_MS = 60_000
+# Of an entry without its writer's time, so many older ones are asked. Some writers name it in none.
+MOST_ASKED = 64
 
 
 def in_commit_from(properties: Mapping[str, str]) -> tuple[int, int] | None:
@@ -44,3 +48,9 @@ def first_from(times: Mapping[int, int], moment: int) -> int | None:
 def copied(files: Mapping[int, int], written: Mapping[int, int]) -> int | None:
     """The first version whose file is much younger than its writer says (`written`); None if there is none."""
     return next((version for version in sorted(written) if files[version] - written[version] > COPIED_MS), None)
+
+
+def copied_with(files: Mapping[int, int], version: int) -> list[int]:
+    """The version and those before it whose files a copy may have written together with its own, newest first."""
+    near = (one for one in files if one <= version and files[version] - files[one] <= TOGETHER_MS)
+    return sorted(near, reverse=True)[:MOST_ASKED]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark.core.committimes import committed, copied, in_commit_from
+from floodmark.core.committimes import committed, copied, copied_with, in_commit_from
 from floodmark.core.text.tablenames import about_table
 from floodmark.errors import HistoryGone, TableBroken
 from floodmark.ledger.delta import tablelog
@@ -85,12 +85,13 @@ def _check_copied(address: str, files: Mapping[int, int], infos: Mapping[int, di
     """Raise HistoryGone if the times of the entries that were read (`infos`) come from a copy. files: those whose time
     is that of their file.
 
-    If the oldest entry names no time of its own, the next older one that does speaks for it.
+    If the oldest entry names no time of its own, the next older one that does speaks for it, if one copy may have
+    written the files of both.
     """
     read = {version: info for version, info in infos.items() if version in files}
     first = min(read, default=None)
     if first is not None and ((mover := _mover(files, first)) != first or not _names_time(read[first])):
-        older = sorted((one for one in files if one <= mover and one != first), reverse=True)
+        older = [version for version in copied_with(files, mover) if version != first]
         for version, actions in _entries(address, files, older):
             read[version] = tablelog.info_in(actions)
             if _names_time(read[version]):
