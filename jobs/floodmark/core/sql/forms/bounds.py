@@ -221,7 +221,7 @@ def cut_where(words: Sequence[Word], select: Select, times: tuple[tuple[str, Row
     mine = [word for word in words if word.select == select.number and word.text != ";"]
     where = [word for word in mine if word.clause == "where"]
     source = [word for word in mine if word.clause == "from"]
-    apart = len(times) > 1 and any(spec.before_us or spec.after_us for _, spec in times)
+    apart = len(times) > 1 and any(spec.after_us for _, spec in times)
     decided_by = matching(select) if apart else frozenset[str]()  # else a row is final at one time, partner or not
     return Joined(select.number, times, source[-1].end, (where[0].end, where[-1].end) if where else None, decided_by)
 
