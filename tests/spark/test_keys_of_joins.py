@@ -15,7 +15,7 @@ from support.flow import START, Flow
 
 from floodmark.spark.read.rowchecks import checks_of, tried
 
-GOOD = {"at": START, "k": "1", "x": 1, "kind": "num", "v": "1", "items": [{"q": 1}]}
+GOOD = {"at": START, "k": "1", "x": 1, "kind": "num", "v": "1", "items": [{"q": 1}], "s": {"k": "1"}}
 WRONG = {**GOOD, "k": "wrong"}
 NEAR = "b.at BETWEEN a.at AND a.at + INTERVAL '5' MINUTES"
 OF_A, OF_B = f"ON CAST(a.k AS INT) = b.x AND {NEAR}", f"ON a.x = CAST(b.k AS INT) AND {NEAR}"
@@ -66,9 +66,10 @@ def is_told(rule: Any, name: str, rows: DataFrame) -> bool:
          True),
         (f"LEFT SEMI JOIN other b {OF_BOTH} AND b.kind = 'num' JOIN cities c ON c.id = a.x", "other", {"kind": "no"},
          False),
+        (f"JOIN other b ON CAST(a.s.k AS INT) = b.x AND {NEAR}", "events", {"s": {"k": "wrong"}}, True),
     ],
     ids=["where", "or", "or-of-both", "or-of-both-in-a-later-on", "of-a-partner", "not-in", "between", "of-none",
-         "several", "in", "beside-a-lambda", "null-comes-first", "semi", "semis-own"],
+         "several", "in", "beside-a-lambda", "null-comes-first", "semi", "semis-own", "field"],
 )  # fmt: skip
 def test_a_key_is_tried_where_spark_computes_it(
     spark: SparkSession, place: Path, sql: str, stream: str, row: Mapping[str, Any], computed: bool

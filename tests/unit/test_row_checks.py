@@ -96,6 +96,16 @@ def test_of_a_join_keys_of_one_stream_are_computed_of_each_of_its_rows() -> None
     ]
 
 
+def keys_of(on: str) -> list[str]:
+    return [one.sql for one in row_checks(f"SELECT a.at FROM events a JOIN other b ON {on}", STREAMS, unbounded=True)]
+
+
+@pytest.mark.parametrize("field", ["s.k", "s.t.k", "s.t.u.v.k"])
+def test_a_key_may_be_computed_from_a_field_of_a_struct(field: str) -> None:
+    assert keys_of(f"CAST(a.{field} AS INT) = b.k AND a.at = b.at") == [f"CAST({field} AS INT)"]
+    assert keys_of(f"CAST(a.{field} AS INT) + b.{field} = b.k AND a.at = b.at") == []
+
+
 LEFT, RIGHT = "a.x = 'l' AND b.x = 'r'", "a.y > 0 AND b.y > 0"
 
 

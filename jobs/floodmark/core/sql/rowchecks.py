@@ -95,7 +95,7 @@ class _SelectChecks:
         }
         for number, span in self._conditions.items():
             for side, node in self._sides(number, span):
-                alias = {column.table.lower() for column in node.find_all(exp.Column)}
+                alias = set(_relations(node))
                 found = streams.get(next(iter(alias))) if len(alias) == 1 else None
                 if found is not None and len(self._spans.of(side)) > 3:  # alias.column cannot raise
                     text = self._spans.text(side, next(iter(alias)))
@@ -285,3 +285,9 @@ def _all(*conditions: str | None) -> str | None:
     """A condition that stops at the first that does not hold, as Spark's filters do; its AND goes on after a NULL."""
     known = [text for text in conditions if text is not None]
     return " AND ".join((*(f"coalesce({text}\n, false)" for text in known[:-1]), f"({known[-1]}\n)")) if known else None
+
+
+def _relations(node: exp.Expr) -> Iterator[str]:
+    """The relation of each column, also of one whose field is read (`a.struct.field`); empty without a relation."""
+    for column in node.find_all(exp.Column):
+        yield column.parts[0].name.lower() if len(column.parts) > 1 else ""
