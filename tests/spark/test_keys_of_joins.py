@@ -67,9 +67,12 @@ def is_told(rule: Any, name: str, rows: DataFrame) -> bool:
         (f"LEFT SEMI JOIN other b {OF_BOTH} AND b.kind = 'num' JOIN cities c ON c.id = a.x", "other", {"kind": "no"},
          False),
         (f"JOIN other b ON CAST(a.s.k AS INT) = b.x AND {NEAR}", "events", {"s": {"k": "wrong"}}, True),
+        (f"JOIN other b ON ((CAST(a.k AS INT) = b.x) AND {NEAR})", "events", {}, True),
+        (f"JOIN other b ON (CASE WHEN a.kind = 'num' THEN CAST(a.k AS INT) END = b.x) AND {NEAR}", "events", {},
+         True),
     ],
     ids=["where", "or", "or-of-both", "or-of-both-in-a-later-on", "of-a-partner", "not-in", "between", "of-none",
-         "several", "in", "beside-a-lambda", "null-comes-first", "semi", "semis-own", "field"],
+         "several", "in", "beside-a-lambda", "null-comes-first", "semi", "semis-own", "field", "parentheses", "case"],
 )  # fmt: skip
 def test_a_key_is_tried_where_spark_computes_it(
     spark: SparkSession, place: Path, sql: str, stream: str, row: Mapping[str, Any], computed: bool

@@ -106,6 +106,25 @@ def test_a_key_may_be_computed_from_a_field_of_a_struct(field: str) -> None:
     assert keys_of(f"CAST(a.{field} AS INT) + b.{field} = b.k AND a.at = b.at") == []
 
 
+@pytest.mark.parametrize(
+    ("on", "keys"),
+    [
+        ("(CAST(a.k AS INT) = b.k) AND a.at = b.at", ["CAST(k AS INT)"]),
+        ("((CAST(a.k AS INT) = b.k AND a.at = b.at))", ["CAST(k AS INT)"]),
+        ("a.at = b.at AND (a.x > 1 AND ((1 / a.n) <=> b.n))", ["(1 / n)"]),
+        ("a.at = b.at AND (1 / a.n = b.n OR a.x = 1 AND 2 / a.n = b.n)", []),
+        ("CASE WHEN a.t = 'n' AND a.x == 1 THEN CAST(a.k AS INT) END = b.k AND a.at = b.at",
+         ["CASE WHEN t = 'n' AND x == 1 THEN CAST(k AS INT) END"]),
+        ("b.k = CASE a.t WHEN 1 = a.x THEN CASE WHEN a.y = 1 THEN 1 END ELSE 1 / a.n END AND a.at = b.at",
+         ["CASE t WHEN 1 = x THEN CASE WHEN y = 1 THEN 1 END ELSE 1 / n END"]),
+        ("a.case + 1 = b.k AND 1 / a.`=` = b.end AND a.at = b.at", ["case + 1", "1 / `=`"]),
+    ],
+    ids=["equation", "all", "deep", "or", "case", "case-within-case", "columns-named-so"],
+)  # fmt: skip
+def test_neither_parentheses_nor_a_case_hide_a_key(on: str, keys: list[str]) -> None:
+    assert keys_of(on) == keys
+
+
 LEFT, RIGHT = "a.x = 'l' AND b.x = 'r'", "a.y > 0 AND b.y > 0"
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from sqlglot import exp
 
-from floodmark.core.sql.forms.joins import side_of, using
+from floodmark.core.sql.forms.joins import conjuncts, side_of, using
 from floodmark.core.sql.tree.parse import parse
 from floodmark.core.sql.tree.shape import Select, Shape, Source, Stream, Union
 from floodmark.core.sql.words import function_names as names
@@ -105,11 +105,10 @@ class _SelectChecks:
     def _sides(self, number: int, span: Span) -> Iterator[tuple[Span, exp.Expr]]:
         """The sides of the equations in the ON of the relation with this number."""
         join = self._select.reads[number].join
-        condition = join.args["on"] if join else exp.true()
-        parts = list(condition.flatten()) if isinstance(condition, exp.And) else [condition]
-        places = self._spans.conjuncts(span)
+        parts = list(conjuncts(join.args["on"] if join else exp.true()))
+        places = list(self._parts(span))
         for place, part in zip(places, parts, strict=True) if len(places) == len(parts) else ():
-            sides = list(self._spans.split(place, "=", "==", "<=>"))
+            sides = self._spans.sides(place)
             if isinstance(part, (exp.EQ, exp.NullSafeEQ)) and len(sides) == 2:
                 yield from zip(sides, (part.left, part.right), strict=True)
 

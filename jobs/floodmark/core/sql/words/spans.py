@@ -26,15 +26,15 @@ class Spans:
     def has(self, span: Span, *names: str) -> bool:
         return any(word.name in names for word in self.of(span))
 
-    def split(self, span: Span, *by: str) -> Iterator[Span]:
-        """The parts between separators (commas by default) that are outside of parentheses and types."""
+    def split(self, span: Span) -> Iterator[Span]:
+        """The parts between commas that are outside of parentheses and types."""
         start, depth, nested = span[0], 0, 0
         for i in range(*span):
             text = self._words[i].text
             depth += _DEPTH.get(text, 0)
             if nested > 0 or self._opens_type(i):
                 nested += _NESTED.get(text, 0)
-            if self._words[i].name in (by or (",",)) and depth == 0 and nested <= 0:
+            if text == "," and depth == 0 and nested <= 0:
                 yield start, i
                 start = i + 1
         if start < span[1]:
@@ -47,26 +47,30 @@ class Spans:
 
     def conjuncts(self, span: Span) -> list[Span]:
         """The parts of a condition between its ANDs."""
-        return list(self._logical(span, "and"))
+        return list(self._apart(span, "and"))
 
     def disjuncts(self, span: Span) -> list[Span]:
         """The parts of a condition between its ORs, which bind less than its ANDs."""
-        return list(self._logical(span, "or"))
+        return list(self._apart(span, "or"))
 
-    def _logical(self, span: Span, by: str) -> Iterator[Span]:
-        """The parts between the ANDs or ORs outside of parentheses and CASE; the AND of a BETWEEN is not counted."""
+    def sides(self, span: Span) -> list[Span]:
+        """The sides of an equation."""
+        return list(self._apart(span, "=", "==", "<=>"))
+
+    def _apart(self, span: Span, *by: str) -> Iterator[Span]:
+        """The parts between operators outside of parentheses and CASE; the AND of a BETWEEN is not counted."""
         start, depth, cases, between = span[0], 0, 0, 0
         for i in range(*span):
             word = self._words[i]
             depth += _DEPTH.get(word.text, 0)
-            if depth > 0 or word.kind != "word" or (i and self._words[i - 1].text == "."):
+            if depth > 0 or word.kind not in ("word", "operator") or (i and self._words[i - 1].text == "."):
                 continue
             cases += (word.name == "case") - (word.name == "end" and cases > 0)
             if cases > 0:
                 continue
             if word.name == "and" and between > 0:
                 between -= 1
-            elif word.name == by:
+            elif word.name in by:
                 yield start, i
                 start = i + 1
             between += word.name == "between"
