@@ -125,6 +125,24 @@ def test_neither_parentheses_nor_a_case_hide_a_key(on: str, keys: list[str]) -> 
     assert keys_of(on) == keys
 
 
+def test_a_comma_ends_the_condition_of_a_join_before_it() -> None:
+    join = "FROM events a JOIN other b ON a.at = b.at AND b.k = CAST(a.k AS INT)"
+    sql = f"SELECT a.at {join}, cities c WHERE c.id = a.id"
+    assert [one.sql for one in row_checks(sql, STREAMS, ("cities",))] == ["CAST(k AS INT)"]
+    sql = f"SELECT a.at {join} AND a.x IN (1, 2), cities c JOIN lands d ON left(a.z, 1) = d.k AND a.y = 1"
+    checks = row_checks(sql, STREAMS, ("cities", "lands"))
+    assert [(one.sql, one.guards) for one in checks] == [
+        ("CAST(k AS INT)", ("x IN (1, 2)", "y = 1")),
+        ("left(z, 1)", ("x IN (1, 2)", "y = 1")),
+    ]
+
+
+def test_a_stream_may_have_the_name_of_a_word_of_joins() -> None:
+    sql = "SELECT `left`.at FROM `left` JOIN `right` ON CAST(`left`.k AS INT) = `right`.k"
+    checks = row_checks(sql, {"left": "at", "right": "at"}, unbounded=True)
+    assert [(one.stream, one.sql) for one in checks] == [("left", "CAST(k AS INT)")]
+
+
 LEFT, RIGHT = "a.x = 'l' AND b.x = 'r'", "a.y > 0 AND b.y > 0"
 
 

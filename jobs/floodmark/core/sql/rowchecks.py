@@ -118,16 +118,16 @@ class _SelectChecks:
         clause = self._clause("from")
         assert clause is not None
         own = [i for i in range(*clause) if self._words[i].select == self._select.number]
-        own = [i for i in own if self._words[i - 1].text != "."]  # a column may be named left
-        starts = [i for i in own if self._words[i].name == "on" and self._words[i].kind == "word"]
+        starts = [i for i in own if self._is_keyword(i, "on")]
         numbers = [number for number, read in enumerate(self._select.reads) if read.join and read.join.args.get("on")]
-        ends = (
-            next((i for i in own if i > start and self._words[i].name in _JOINS and not is_call(self._words, i)), None)
-            for start in starts
-        )
-        return {
-            number: (start + 1, end or clause[1]) for number, start, end in zip(numbers, starts, ends, strict=False)
-        }
+        ends = [i for i in own if self._is_keyword(i, *_JOINS) and not is_call(self._words, i)]
+        spans = [(start + 1, next((end for end in ends if end > start), clause[1])) for start in starts]
+        return {number: next(self._spans.split(span)) for number, span in zip(numbers, spans, strict=False)}
+
+    def _is_keyword(self, i: int, *names: str) -> bool:
+        """Whether word `i` is one of these words of SQL; a column or a relation may be named left."""
+        word = self._words[i]
+        return word.kind == "word" and word.name in names and self._words[i - 1].text != "."
 
     def _guards(self, number: int) -> Iterator[str]:
         """The conditions by which Spark leaves out rows of a relation before it computes the keys that join them."""
