@@ -44,6 +44,35 @@ def test_arguments_of_aggregates_where_their_filter_holds_and_items_of_the_group
     ]
 
 
+@pytest.mark.parametrize(
+    ("sets", "items"),
+    [
+        ("ROLLUP(1 / n, k)", ["1 / n"]),
+        ("cube((1 / n, k), upper(v))", ["1 / n", "upper(v)"]),
+        ("GROUPING SETS ((1 / n, k), 2 / n, ())", ["1 / n", "2 / n"]),
+        ("GROUPING SETS (ROLLUP(1 / n), CUBE(k, 2 / n), GROUPING SETS ((3 / n)))", ["1 / n", "2 / n", "3 / n"]),
+        ("1 / e.cube", ["1 / cube"]),
+    ],
+    ids=["rollup", "cube", "sets", "nested", "a-column-named-so"],
+)
+def test_each_item_of_grouping_sets_is_computed_of_each_row(sets: str, items: list[str]) -> None:
+    assert found(f"SELECT count(*) AS c FROM events e GROUP BY window(at, '1 minute'), {sets}") == [
+        ("GROUP BY", item, None) for item in items
+    ]
+
+
+def test_an_aggregate_of_all_values_has_the_same_argument() -> None:
+    sql = "SELECT sum(ALL CAST(k AS INT)) AS s, sum(`distinct` + 1) AS t FROM events GROUP BY window(at, '1 minute')"
+    assert [sql for _, sql, _ in found(sql)] == ["CAST(k AS INT)", "`distinct` + 1"]
+
+
+def test_a_column_may_have_the_name_of_a_word_of_sql() -> None:
+    sql = "SELECT at, 1 / e.`over` AS x, 2 / `as` y, 3 / e.as z FROM events e"
+    assert [sql for _, sql, _ in found(sql)] == ["1 / `over`", "2 / `as`", "3 / as"]
+    sql = "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY 1 / `desc`) AS p FROM events GROUP BY window(at, '1 day')"
+    assert [sql for _, sql, _ in found(sql)] == ["1 / `desc`"]
+
+
 def test_what_begins_and_ends_a_window_of_rows_is_computed_of_each_row() -> None:
     sql = """SELECT state_window.start AS s, k, count(*) AS c FROM events e WHERE 1 / n > 0
       GROUP BY state_window(CAST(e.code AS MAP<STRING, INT>)['a'] > 3, e.code::INT = 0), k HAVING count(*) > 1"""
@@ -141,6 +170,13 @@ def test_a_stream_may_have_the_name_of_a_word_of_joins() -> None:
     sql = "SELECT `left`.at FROM `left` JOIN `right` ON CAST(`left`.k AS INT) = `right`.k"
     checks = row_checks(sql, {"left": "at", "right": "at"}, unbounded=True)
     assert [(one.stream, one.sql) for one in checks] == [("left", "CAST(k AS INT)")]
+
+
+def test_a_unit_is_no_column_without_a_relation() -> None:
+    assert keys_of("timestampadd(HOUR, CAST(a.h AS INT), a.at) = b.t AND a.at = b.at") == [
+        "timestampadd(HOUR, CAST(h AS INT), at)"
+    ]
+    assert keys_of("concat(hour, CAST(a.h AS INT)) = b.t AND coalesce(1 / a.n, hour, 1) = b.n AND a.at = b.at") == []
 
 
 LEFT, RIGHT = "a.x = 'l' AND b.x = 'r'", "a.y > 0 AND b.y > 0"

@@ -203,7 +203,8 @@ class _SelectChecks:
     def _listed(self) -> Iterator[tuple[str, Span, str | None]]:
         """The items of the select list that depend on one row."""
         for span in self._items():
-            if not self._spans.has(span, "over", *names.WINDOWING):
+            is_over = any(self._is_keyword(i, "over") for i in range(*span))
+            if not is_over and not self._spans.has(span, *names.WINDOWING):
                 yield "SELECT", span, None
 
     def _grouped(self) -> Iterator[tuple[str, Span, str | None]]:
@@ -215,14 +216,25 @@ class _SelectChecks:
         for span in self._spans.split((group[0] + 2, group[1])) if group else ():
             if self._words[span[0]].name == "state_window" and is_call(self._words, span[0]):
                 yield from self._conditions_of_window(span[0])
-            elif not self._spans.has(span, *names.WINDOWING, *names.COLLECTING, *names.SETS):
-                yield "GROUP BY", span, None
+            else:
+                yield from (("GROUP BY", item, None) for item in self._items_of_sets(span))
         for span in (*self._items(), *((having,) if having else ())):
             calls = [i for i in range(*span) if is_call(self._words, i) and self._words[i].name in _OF_SEVERAL]
             if not calls and not having and not self._spans.has(span, *names.WINDOWING, *names.COLLECTING):
                 yield "SELECT", span, None
             for call in calls:
                 yield from self._arguments(call)
+
+    def _items_of_sets(self, span: Span) -> Iterator[Span]:
+        """An item of the GROUP BY; of a ROLLUP, CUBE or GROUPING SETS, each of its items: Spark computes them all."""
+        sets = (i for i in range(*span) if self._is_keyword(i, *names.SETS) and is_call(self._words, i))
+        opening = next(sets, span[1]) + 1
+        if opening < span[1]:
+            for one in self._spans.split((opening + 1, closing(self._words, opening))):
+                for item in self._spans.split(self._spans.unwrapped(one)):
+                    yield from self._items_of_sets(item)
+        elif not self._spans.has(span, *names.WINDOWING, *names.COLLECTING):
+            yield span
 
     def _conditions_of_window(self, call: int) -> Iterator[tuple[str, Span, str | None]]:
         """Those that begin and end the windows of `state_window`: of a row that waits, none could leave it out."""
@@ -232,7 +244,7 @@ class _SelectChecks:
 
     def _arguments(self, call: int) -> Iterator[tuple[str, Span, str | None]]:
         name, end = self._words[call].name, closing(self._words, call + 1)
-        first, last = call + 2 + (self._words[call + 2].name == "distinct"), end
+        first, last = call + 2 + self._is_keyword(call + 2, "distinct", "all"), end
         ordered = list[Span]()
         if self._follow(end, "within", "group", "("):
             end = closing(self._words, end + 3)
@@ -253,8 +265,8 @@ class _SelectChecks:
     def _ordered(self, span: Span) -> Span:
         """What an item of an ORDER BY orders by, without its direction."""
         begin, end = span
-        end -= 2 * (self._words[end - 2].name == "nulls" and self._words[end - 1].name in ("first", "last"))
-        return begin, end - (self._words[end - 1].name in ("asc", "desc"))
+        end -= 2 * (self._is_keyword(end - 2, "nulls") and self._is_keyword(end - 1, "first", "last"))
+        return begin, end - self._is_keyword(end - 1, "asc", "desc")
 
     def _items(self) -> Iterator[Span]:
         """The items of the select list, without aliases; a `*` is left out. None where the text does not show them."""
@@ -266,7 +278,7 @@ class _SelectChecks:
             if node.is_star:
                 continue
             if isinstance(node, exp.Alias):
-                end -= 2 if self._words[end - 2].name == "as" else 1
+                end -= 2 if self._is_keyword(end - 2, "as") else 1
             yield begin, end
 
     def _clause(self, clause: str) -> Span | None:
@@ -289,4 +301,12 @@ def _all(*conditions: str | None) -> str | None:
 def _relations(node: exp.Expr) -> Iterator[str]:
     """The relation of each column, also of one whose field is read (`a.struct.field`); empty without a relation."""
     for column in node.find_all(exp.Column):
-        yield column.parts[0].name.lower() if len(column.parts) > 1 else ""
+        if not _is_unit(column):
+            yield column.parts[0].name.lower() if len(column.parts) > 1 else ""
+
+
+def _is_unit(column: exp.Column) -> bool:
+    """Whether it is no column but a unit, as in timestampadd(HOUR, 1, at)."""
+    call = column.parent
+    is_first = isinstance(call, exp.Anonymous) and len(call.expressions) == 3 and call.expressions[0] is column
+    return is_first and len(column.parts) == 1 and column.name.lower() in names.UNITS

@@ -79,7 +79,7 @@ class Spans:
     def unwrapped(self, span: Span) -> Span:
         """Without parentheses around all of it."""
         begin, end = span
-        wrapped = end - begin > 2 and self._words[begin].text == "(" and closing(self._words, begin) == end - 1
+        wrapped = self._words[begin].text == "(" and closing(self._words, begin) == end - 1
         return self.unwrapped((begin + 1, end - 1)) if wrapped else span
 
     def text(self, span: Span, relation: str) -> str | None:
