@@ -59,12 +59,13 @@ def results_of_rows(session: SparkSession, rule: Rule, timed: Callable[[str], st
     """The results of SQL without windows, which chooses the same of equal rows of a lookup table each time.
 
     A lookup table may have a map, which has no order. The order of such rows is the user's alone, as it was in rules of
-    older versions. timed: puts a clock into the SQL.
+    older versions. Not so for the first rows of each key: to fold these, an epoch needs the order. timed: puts a clock
+    into the SQL.
     """
     try:
         return session.sql(timed(rule.query.sql))
     except AnalysisException as fault:
-        if UNORDERED not in (fault.getCondition() or ""):
+        if UNORDERED not in (fault.getCondition() or "") or rule.query.top is not None:
             raise
         return session.sql(timed(rule.sql))
 
