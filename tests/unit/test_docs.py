@@ -197,7 +197,7 @@ def test_the_callback_of_the_page_about_monitoring_sends_a_message(monkeypatch: 
             self.send_response(200)
             self.end_headers()
 
-    (text,) = (one.text for one in of_page(CHECKOUT / "docs/guide/monitoring.md") if one.kind == "python")
+    text, _poll = (one.text for one in of_page(CHECKOUT / "docs/guide/monitoring.md") if one.kind == "python")
     names: dict[str, Any] = {}
     exec(compile(text, "monitoring.md", "exec"), names)
     with HTTPServer(("127.0.0.1", 0), Slack) as server:
