@@ -172,6 +172,33 @@ def test_a_stream_may_have_the_name_of_a_word_of_joins() -> None:
     assert [(one.stream, one.sql) for one in checks] == [("left", "CAST(k AS INT)")]
 
 
+@pytest.mark.parametrize(
+    ("join", "found"),
+    [
+        ("JOIN right ON right.k = CAST(a.k AS INT)", ["CAST(k AS INT)"]),
+        ("JOIN cities c ON full AND CAST(a.k AS INT) = c.k", ["CAST(k AS INT)"]),
+        ("JOIN cities c ON c.k = CAST(a.k AS INT) AND NOT semi LEFT JOIN right ON right.k = 1 / a.n",
+         ["CAST(k AS INT)", "1 / n"]),
+        ("JOIN cities c ON", []),
+    ],
+)  # fmt: skip
+def test_a_word_of_joins_ends_no_condition_that_it_is_part_of(join: str, found: list[str]) -> None:
+    checks = row_checks(f"SELECT a.at FROM events a {join}", STREAMS, ("cities", "right"))
+    assert [one.sql for one in checks] == found
+
+
+def test_a_column_named_end_ends_no_case() -> None:
+    sql = """SELECT a.at FROM events a JOIN cities c ON c.k = CAST(a.k AS INT)
+        WHERE CASE WHEN end = 1 AND x = 1 AND y = 2 THEN false ELSE true END"""
+    assert [(one.sql, one.guards) for one in row_checks(sql, STREAMS, ("cities",))] == [("CAST(k AS INT)", ())]
+
+
+@pytest.mark.parametrize(("group", "found"), [("GROUPING SETS ((k), (n))", []), ("ROLLUP (k, n)", ["k / n"])])
+def test_items_of_a_list_are_not_tried_where_sets_put_nulls(group: str, found: list[str]) -> None:
+    sql = f"SELECT window.start AS at, k / n AS r FROM events GROUP BY window(at, '1 minute'), {group}"
+    assert [one.sql for one in row_checks(sql, STREAMS)] == found
+
+
 def test_a_unit_is_no_column_without_a_relation() -> None:
     assert keys_of("timestampadd(HOUR, CAST(a.h AS INT), a.at) = b.t AND a.at = b.at") == [
         "timestampadd(HOUR, CAST(h AS INT), at)"

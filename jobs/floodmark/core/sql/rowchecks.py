@@ -24,6 +24,7 @@ from floodmark.core.sql.words.spans import Span, Spans
 _OF_SEVERAL = names.AGGREGATES | names.SORTABLE | names.GROUPING
 _JOINS = frozenset("join left right full inner cross semi anti natural on".split())
 _COMPARING = frozenset(("=", "==", "<", "<=", ">", ">=", "<>", "!=", "between", "in", "like"))  # NULL for a NULL
+_AWAITING = frozenset(("on", "and", "or", "not", "("))  # a condition goes on after them
 _HOLDING = frozenset(("is", "or", "<=>"))  # may be true beside a comparison that is NULL
 
 
@@ -105,9 +106,8 @@ class _SelectChecks:
     def _sides(self, number: int, span: Span) -> Iterator[tuple[Span, exp.Expr]]:
         """The sides of the equations in the ON of the relation with this number."""
         join = self._select.reads[number].join
-        parts = list(conjuncts(join.args["on"] if join else exp.true()))
-        places = list(self._parts(span))
-        for place, part in zip(places, parts, strict=True) if len(places) == len(parts) else ():
+        condition = join.args["on"] if join else exp.true()
+        for place, part in zip(self._shown(span, condition), conjuncts(condition), strict=False):
             sides = self._spans.sides(place)
             if isinstance(part, (exp.EQ, exp.NullSafeEQ)) and len(sides) == 2:
                 yield from zip(sides, (part.left, part.right), strict=True)
@@ -120,42 +120,59 @@ class _SelectChecks:
         own = [i for i in range(*clause) if self._words[i].select == self._select.number]
         starts = [i for i in own if self._is_keyword(i, "on")]
         numbers = [number for number, read in enumerate(self._select.reads) if read.join and read.join.args.get("on")]
-        ends = [i for i in own if self._is_keyword(i, *_JOINS) and not is_call(self._words, i)]
+        ends = [i for i in own if self._is_keyword(i, *_JOINS) and self._ends_condition(i)]
         spans = [(start + 1, next((end for end in ends if end > start), clause[1])) for start in starts]
-        return {number: next(self._spans.split(span)) for number, span in zip(numbers, spans, strict=False)}
+        return {
+            number: next(self._spans.split(span))
+            for number, span in zip(numbers, spans, strict=False)
+            if span[0] < span[1]
+        }
 
     def _is_keyword(self, i: int, *names: str) -> bool:
         """Whether word `i` is one of these words of SQL; a column or a relation may be named left."""
-        word = self._words[i]
-        return word.kind == "word" and word.name in names and self._words[i - 1].text != "."
+        around = {word.text for word in (*self._words[max(0, i - 1) : i], *self._words[i + 1 : i + 2])}
+        return self._words[i].kind == "word" and self._words[i].name in names and "." not in around
+
+    def _ends_condition(self, i: int) -> bool:
+        """Whether a condition can end before word `i`, and that is no call."""
+        before = self._words[i - 1]
+        return before.kind != "operator" and before.name not in _AWAITING and not is_call(self._words, i)
 
     def _guards(self, number: int) -> Iterator[str]:
         """The conditions by which Spark leaves out rows of a relation before it computes the keys that join them."""
         alias = self._select.reads[number].alias
-        for span, lacking in self._conditions_on(number):
-            for part in self._parts(span):
+        for span, condition, lacking in self._conditions_on(number):
+            for part in self._shown(span, condition):
                 text = self._spans.text(part, alias)
                 is_alone = text is not None and not self._names_others(part, number)
                 if is_alone and not (lacking and not self._fails_of_null(part, alias)):
                     yield str(text)
 
-    def _conditions_on(self, number: int) -> Iterator[tuple[Span, bool]]:
-        """The WHERE, and the ONs by which the join leaves out rows of a relation; and whether the rows that a condition
-        is computed of may lack a row of the relation.
+    def _conditions_on(self, number: int) -> Iterator[tuple[Span, exp.Expr, bool]]:
+        """The WHERE, and the ONs by which the join leaves out rows of a relation, as text and as tree; and whether the
+        rows that a condition is computed of may lack a row of the relation.
 
         Of a relation behind SEMI or ANTI, only its own ON: others don't see it, and a name there is another's column.
         """
         where, sides = self._clause("where"), [*(side_of(read.join) for read in self._select.reads), "inner"]
-        conditions = list(self._conditions.items())
+        joins = [read.join for read in self._select.reads]
+        conditions = [(at, span, join.args["on"]) for at, span in self._conditions.items() if (join := joins[at])]
         if where:  # leaves rows out as the ON of a last, inner join would
-            conditions = [(len(sides) - 1, (where[0] + 1, where[1])), *conditions]
+            condition = self._select.node.args["where"].this
+            conditions = [(len(sides) - 1, (where[0] + 1, where[1]), condition), *conditions]
         is_seen = sides[number] not in ("semi", "anti")
-        for joined, span in conditions:
+        for joined, span, condition in conditions:
             if joined == number and sides[joined] in ("inner", "semi", "left", "anti"):
-                yield span, False
+                yield span, condition, False
             elif joined > number and is_seen and sides[joined] in ("inner", "semi", "right"):
                 between = sides[number + 1 : joined]
-                yield span, sides[number] in ("left", "full") or "right" in between or "full" in between
+                yield span, condition, sides[number] in ("left", "full") or "right" in between or "full" in between
+
+    def _shown(self, span: Span, condition: exp.Expr) -> list[Span]:
+        """The conditions that all hold where this one does; none if its text shows others than its tree, as it does
+        with a CASE over a column named end."""
+        parts = list(self._parts(span))
+        return parts if len(parts) == len(list(conjuncts(condition))) else []
 
     def _parts(self, span: Span) -> Iterator[Span]:
         """The conditions that all hold where this one does. An OR is one: Spark may compute it after the join."""
@@ -210,9 +227,11 @@ class _SelectChecks:
     def _grouped(self) -> Iterator[tuple[str, Span, str | None]]:
         """Items of the GROUP BY; arguments of the aggregates in list and HAVING; and list items without an aggregate.
 
-        With a HAVING, the last are left out: Spark computes them only for groups that pass it.
+        With a HAVING, the last are left out: Spark computes them only for groups that pass it. So they are with
+        GROUPING SETS, which put NULLs in the place of some columns.
         """
         group, having = self._clause("group"), self._clause("having")
+        is_whole = not having and not (group and any(self._follow(i, "sets", "(") for i in range(*group)))
         for span in self._spans.split((group[0] + 2, group[1])) if group else ():
             if self._words[span[0]].name == "state_window" and is_call(self._words, span[0]):
                 yield from self._conditions_of_window(span[0])
@@ -220,7 +239,7 @@ class _SelectChecks:
                 yield from (("GROUP BY", item, None) for item in self._items_of_sets(span))
         for span in (*self._items(), *((having,) if having else ())):
             calls = [i for i in range(*span) if is_call(self._words, i) and self._words[i].name in _OF_SEVERAL]
-            if not calls and not having and not self._spans.has(span, *names.WINDOWING, *names.COLLECTING):
+            if not calls and is_whole and not self._spans.has(span, *names.WINDOWING, *names.COLLECTING):
                 yield "SELECT", span, None
             for call in calls:
                 yield from self._arguments(call)
