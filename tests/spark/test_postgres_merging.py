@@ -381,11 +381,16 @@ def test_a_table_that_is_unlogged_later_is_refused_though_nothing_is_sent(server
         merged.claim()
 
 
+def log_in(server: Server, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have relays connect as a new role of this name, with no rights of its own."""
+    monkeypatch.setenv("FLOODMARK_CONN_SHOP", server.uri.replace("//airflow:", f"//{name}:"))
+    server.run(f"DROP ROLE IF EXISTS {name}; CREATE ROLE {name} LOGIN PASSWORD '{server.password}'")
+
+
 def test_a_login_without_the_right_to_create_tables_ships_into_tables_that_exist(
     server: Server, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FLOODMARK_CONN_SHOP", server.uri.replace("//airflow:", "//narrow:"))
-    server.run(f"DROP ROLE IF EXISTS narrow; CREATE ROLE narrow LOGIN PASSWORD '{server.password}'")
+    log_in(server, "narrow", monkeypatch)
     server.run("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
     rights = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO narrow"
     merged = Merged(server, place.name, MADE, None, also=f"{positions_table('public')}; {rights}", key=())
@@ -397,8 +402,7 @@ def test_a_table_that_hides_rows_from_the_login_is_refused(
     server: Server, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A policy, if it binds the login: here that of another one than the table's owner."""
-    monkeypatch.setenv("FLOODMARK_CONN_SHOP", server.uri.replace("//airflow:", "//hid:"))
-    server.run(f"DROP ROLE IF EXISTS hid; CREATE ROLE hid LOGIN PASSWORD '{server.password}'")
+    log_in(server, "hid", monkeypatch)
     server.run("GRANT ALL ON SCHEMA public TO hid")
     merged = Merged(server, place.name, MADE, None, also="GRANT ALL ON ALL TABLES IN SCHEMA public TO hid", key=())
     merged.send([(("a", 1, 1), False)])
