@@ -39,6 +39,7 @@ def sent() -> list[str]:
     stats.initialize(factory=lambda: backend, export_legacy_names=False)  # type: ignore[arg-type, return-value]
     epoch = Ended(1, 1, 1, "run", dict.fromkeys(COUNTS, 1), seconds=1.0)
     reporting.measure("one", 1.0, 1, reporting.Done(None, [epoch], [Corrected("run", 3)]))
+    reporting.measure_retention("one", 0.5)
     memory = Memory(at="2001-01-01T00:00:00+00:00", shipped=1)
     lacks = Undelivered("public.t", 1, 1, 1, memory.at, memory)
     reporting.measure_target("one", lacks, 1.0, datetime.now(UTC))
@@ -100,7 +101,7 @@ def test_each_metric_has_a_panel(series: dict[str, set[str]]) -> None:
 
 
 def test_a_metric_with_a_tag_is_not_exported_twice(sent: list[str]) -> None:
-    assert [exported(name) for name in sent if ".rule." not in name] == [None] * 26
+    assert [exported(name) for name in sent if ".rule." not in name] == [None] * 27
 
 
 def test_airflow_has_the_metrics_that_are_used_of_it() -> None:

@@ -22,6 +22,7 @@ from airflow.sdk.execution_time.comms import AssetEventsResult, ErrorResponse, E
 from airflow.sdk.observability import stats
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from support.aged import age
 from test_dags import write
 from test_operations import begun_anew, execute
 from test_operator import arrive, context, fold_all, spark_submit, task_of
@@ -32,6 +33,7 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Life, Written
 from floodmark.core.protocol.tally import COUNTS
 from floodmark.core.rules.rule import Rule, load_rule
+from floodmark.errors import Refused
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.assets import asset
@@ -40,7 +42,8 @@ from floodmark_airflow.tasks.steps import Steps
 
 HOUR = 3_600_000_000
 COUNTERS = ("epochs", "corrections", "rows_corrected", *(f"rows_{name}" for name in COUNTS))
-IDLE = {f"floodmark.rule.one.{name}": [0] for name in ("lag_commits", *COUNTERS)}  # of a try that ended no epoch
+# Of a try that ended no epoch.
+IDLE = {f"floodmark.rule.one.{name}": [0] for name in ("lag_commits", "retention_used", *COUNTERS)}
 
 
 class Backend:
@@ -129,6 +132,35 @@ def test_metrics_of_a_run(rule: Rule, place: Path, fake_path: Path, sent: Backen
         ((name.replace("rule.one.", ""), {"rule": "one"}) for name in [*sent.plain, "floodmark.watermark_age_seconds"]),
         key=str,
     )
+
+
+def test_a_run_tells_how_much_of_the_retention_its_unread_input_has_waited(
+    rule: Rule, place: Path, fake_path: Path, sent: Backend
+) -> None:
+    """Also one that fails: the next tries may fail, too, until the source deletes the input."""
+    fold_all(rule, place / "home")
+    arrive(place)
+    age(str(place / "lake" / "events"), 15)
+    spark_submit(fake_path, "exit 1")
+    with pytest.raises(AirflowException):
+        task_of(rule).execute(context())
+    (used,) = sent.plain["floodmark.rule.one.retention_used"]
+    assert 0.5 <= used < 0.51
+    assert ("floodmark.retention_used", {"rule": "one"}) in sent.tagged
+
+
+def test_a_source_that_cannot_tell_its_retention_hides_no_other_metric(
+    rule: Rule, place: Path, sent: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> float:
+        raise Refused("the login may not read the topic's settings")
+
+    monkeypatch.setattr(reporting, "retention_used", fails)
+    fold_all(rule, place / "home")
+    with structlog.testing.capture_logs() as lines, pytest.raises(AirflowSkipException):
+        task_of(rule).execute(context())
+    assert sent.plain == {name: values for name, values in IDLE.items() if not name.endswith("retention_used")}
+    assert "rule one: the retention of its sources is unknown: the login may not" in str(lines)
 
 
 @pytest.mark.parametrize(("zone", "hours"), [("UTC", 0), ("Asia/Tokyo", 9)])

@@ -258,6 +258,14 @@ def test_status_and_doctor_warn_before_it_is_too_late(flow: Flow) -> None:
     assert (check.verdict, check.found) == ("warning", unread["warning"])
 
 
+@pytest.mark.parametrize(
+    ("waited", "kept", "used"), [(0, 10, 0.0), (5, 10, 0.5), (10, 10, 1.0), (11, 10, 1.1), (0, 0, 1.0)]
+)
+def test_the_share_of_the_retention_for_which_input_has_waited(waited: int, kept: int, used: float) -> None:
+    assert Limit("events", LOG, waited, kept).used == used
+    assert Limit("events", LOG, waited, kept, lost=True).used == 1
+
+
 def test_the_end_of_a_run_says_that_its_input_had_waited_for_long() -> None:
     late = Limit("events", LOG, 20 * DAY, 30 * DAY)
     assert "had waited for 20 days when it was read" in Outcome("r", limits={"events": late}).text()

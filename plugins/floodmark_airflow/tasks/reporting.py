@@ -78,6 +78,17 @@ def commits_behind(rule: Rule, home: Path, head: Head | None) -> int:
     return sum(source.backlog(line, rule.rebuild).amount for source, line in read)
 
 
+def retention_used(rule: Rule, home: Path, head: Head) -> float:
+    """The share of a source's retention for which its unread input has waited, of the stream that is nearest to a loss.
+
+    0: nothing waits, or nothing is deleted; from 1 on, the source may delete it at any time. Raises FloodmarkError.
+    """
+    from floodmark.connectors.backlog.retention import limits
+    from floodmark.ledger.home import Home
+
+    return max((limit.used for limit in limits(rule, Home(home, rule.rule), head).values()), default=0.0)
+
+
 def watermark_age(rule: Rule, head: Head, now: datetime) -> float | None:
     """Age of the watermark in seconds, by the clock of the rule's event times; None before the first watermark."""
     if head.watermark is None:
@@ -99,6 +110,11 @@ def measure(rule: str, age: float | None, behind: int, done: Done) -> None:
     corrections = {"corrections": len(done.corrections), "rows_corrected": sum(one.rows for one in done.corrections)}
     for name, count in {"epochs": len(done.epochs), **corrections, **_rows(done.epochs)}.items():
         _send(stats.incr, rule, name, count)
+
+
+def measure_retention(rule: str, used: float) -> None:
+    """Send the share of the sources' retention that is used; 0, too: a gauge would keep the value before."""
+    _send(stats.gauge, rule, "retention_used", round(used, 4))
 
 
 def measure_targets(rule: Rule, root: Path, now: datetime) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from floodmark.connectors.backlog.news import News
     from floodmark.core.lifecycle.freshness import Fresh
+    from floodmark.core.protocol.records.head import Head
     from floodmark.core.protocol.records.rows import Row
     from floodmark.core.rules.rule import Rule
     from floodmark.ledger.ledger import LedgerReader
@@ -114,6 +115,7 @@ class Steps:
                 return noted
             age = reporting.watermark_age(self.rule, head, datetime.now(UTC))
             reporting.measure(self.rule.rule, age, reporting.commits_behind(self.rule, self._home, head), own)
+            self._measure_retention(head)
             self.measure_targets()
             if self.news is not None and self.news.why is None:  # else the application has logged it
                 reporting.log_open(self._log, self.rule, head, self._home)
@@ -121,6 +123,15 @@ class Steps:
         except Exception as fault:  # also unexpected errors: they would hide how the run ended, and stop a whole group
             self._log.warning("rule %s: what this run did could not be reported: %s", self.rule.rule, message(fault))
         return noted
+
+    def _measure_retention(self, head: Head) -> None:
+        """Send how near the sources are to deleting unread input. A source that cannot say it hides no other metric."""
+        from floodmark_airflow.tasks import reporting
+
+        try:
+            reporting.measure_retention(self.rule.rule, reporting.retention_used(self.rule, self._home, head))
+        except Exception as fault:
+            self._log.warning("rule %s: the retention of its sources is unknown: %s", self.rule.rule, message(fault))
 
     def measure_targets(self) -> None:
         """Send the metrics of the rule's targets. An error in it does not fail the task."""

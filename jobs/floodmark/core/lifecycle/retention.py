@@ -37,6 +37,11 @@ class Limit:
         return 0 if self.lost else max(0, self.retention_us - self.waited_us)
 
     @property
+    def used(self) -> float:
+        """The share of the retention for which the input has waited: from 1 on, the source may remove it, or has."""
+        return 1.0 if self.lost or not self.retention_us else self.waited_us / self.retention_us
+
+    @property
     def warns(self) -> bool:
         """Whether more than half of the time has passed."""
         return self.lost or 2 * self.waited_us > self.retention_us
