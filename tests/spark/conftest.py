@@ -11,7 +11,7 @@ from support.roomy import roomy_session
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = roomy_session(tmp_path_factory.mktemp("session"))  # as long as it lives, the second compiler pays
+    session = roomy_session(tmp_path_factory.mktemp("session"))
     session.conf.set("spark.sql.shuffle.partitions", "2")
     session.conf.set("spark.sql.session.timeZone", "UTC")
     yield session
