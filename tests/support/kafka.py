@@ -23,6 +23,7 @@ import pyspark
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
+from floodmark.connectors.sources.kafka.brokers import _client
 from floodmark.core.application.sparkconf import java_place
 from floodmark.proving.play.processes import kill_all, wait_until
 from floodmark.spark.session.jars import resolved
@@ -188,3 +189,5 @@ def served(place: Path) -> Iterator[Broker]:
         yield broker
     finally:
         broker.kill()
+        broker.clients.clear()  # clients look for their broker for ever, at a port that Spark's JVM may have by then
+        _client.cache_clear()
